@@ -1,0 +1,180 @@
+// Package device says what a GPU and a MIG device are: plain values that the
+// rest of the project passes around, without any I/O.
+//
+// Four numbers name a card and are never interchangeable: its UUID (what the
+// kubelet and CDI names hold), its index (NVML enumeration order), its minor
+// (the N of /dev/nvidiaN) and its PCI bus ID. Start at Inventory, which is
+// what discovery returns and what the state directory's inventory.json holds.
+package device
+
+import "slices"
+
+// DriverState is how far the NVIDIA driver of a node could be reached.
+type DriverState string
+
+// The states of a driver. Only DriverReady serves devices; DriverNoDevices is
+// a healthy node without a GPU.
+const (
+	// DriverReady means that NVML answered and at least one GPU was listed.
+	DriverReady DriverState = "ready"
+	// DriverNoDevices means that the node has no NVIDIA GPU.
+	DriverNoDevices DriverState = "no-devices"
+	// DriverLibraryMissing means that libnvidia-ml.so.1 was not found.
+	DriverLibraryMissing DriverState = "library-missing"
+	// DriverNotLoaded means that the kernel module is not loaded
+	// (NVML_ERROR_DRIVER_NOT_LOADED).
+	DriverNotLoaded DriverState = "not-loaded"
+	// DriverVersionMismatch means that the loaded kernel module and the
+	// library are of different versions (NVML_ERROR_LIB_RM_VERSION_MISMATCH).
+	DriverVersionMismatch DriverState = "version-mismatch"
+	// DriverHung means that a call into the driver did not return in time.
+	DriverHung DriverState = "hung"
+	// DriverFailed is any other failure; the reason has the text.
+	DriverFailed DriverState = "failed"
+)
+
+// Driver describes the driver of a node.
+type Driver struct {
+	State DriverState `json:"state"`
+	// Reason says why State is not ready, and what to do; empty when ready.
+	Reason string `json:"reason,omitempty"`
+	// Version is the driver's version as the kernel module reports it
+	// ("535.309.01"), from NVML or /proc/driver/nvidia/version.
+	Version string `json:"version,omitempty"`
+	// CUDAVersion is the newest CUDA version that the driver supports,
+	// "major.minor".
+	CUDAVersion string `json:"cudaVersion,omitempty"`
+}
+
+// Inventory is one snapshot of a node's GPUs, sorted by index.
+type Inventory struct {
+	Driver Driver `json:"driver"`
+	GPUs   []GPU  `json:"gpus"`
+	// Links holds each pair of GPUs once, sorted by A and B.
+	Links []Link `json:"links,omitempty"`
+}
+
+// Health is whether a device may be used, and if not, why.
+type Health struct {
+	Healthy bool `json:"healthy"`
+	// Reason is a sentence for people; empty when healthy.
+	Reason string `json:"reason,omitempty"`
+}
+
+// GPU is one physical card.
+type GPU struct {
+	// UUID is NVML's, "GPU-" and 36 characters.
+	UUID string `json:"uuid"`
+	// Index is the position in NVML's enumeration.
+	Index int `json:"index"`
+	// Minor is the N of /dev/nvidiaN.
+	Minor int `json:"minor"`
+	// PCIBusID is lower case with a domain of at least four digits, as sysfs
+	// names it: "0000:07:00.0".
+	PCIBusID string `json:"pciBusID"`
+	// Model is the product name ("NVIDIA A100-SXM4-40GB").
+	Model string `json:"model"`
+	// MemoryBytes is the total frame buffer in bytes.
+	MemoryBytes uint64 `json:"memoryBytes"`
+	// ComputeCapability is "major.minor", for example "8.0".
+	ComputeCapability string `json:"computeCapability,omitempty"`
+	// Architecture is the lower-case family name ("ampere").
+	Architecture string `json:"architecture,omitempty"`
+	// NUMANode is the node that the card hangs on, or -1 when unknown.
+	NUMANode int `json:"numaNode"`
+	// DRMNodes are base names below /dev/dri ("card1", "renderD128").
+	DRMNodes []string `json:"drmNodes,omitempty"`
+	// MIGEnabled is the current MIG mode. A GPU in MIG mode is not served as a
+	// whole card.
+	MIGEnabled bool `json:"migEnabled,omitempty"`
+	// MIGDevices are the MIG devices that exist now, sorted by index.
+	MIGDevices []MIGDevice `json:"migDevices,omitempty"`
+	Health     Health      `json:"health"`
+}
+
+// MIGDevice is one MIG device: a compute instance inside a GPU instance.
+type MIGDevice struct {
+	// UUID is "MIG-" and 36 characters, or "MIG-GPU-<uuid>/<gi>/<ci>" with
+	// drivers before R470.
+	UUID string `json:"uuid"`
+	// Index is the MIG index within its GPU.
+	Index int `json:"index"`
+	// Profile is the name without the "MIG " prefix ("1g.5gb").
+	Profile string `json:"profile"`
+	// GPUInstance and ComputeInstance are NVML's instance IDs.
+	GPUInstance     int `json:"gpuInstance"`
+	ComputeInstance int `json:"computeInstance"`
+	// GPUInstanceMinor and ComputeInstanceMinor are the N of
+	// /dev/nvidia-caps/nvidia-capN, from /proc/driver/nvidia-caps/mig-minors;
+	// -1 when unknown.
+	GPUInstanceMinor     int    `json:"gpuInstanceMinor"`
+	ComputeInstanceMinor int    `json:"computeInstanceMinor"`
+	MemoryBytes          uint64 `json:"memoryBytes"`
+	Health               Health `json:"health"`
+}
+
+// Link is how two GPUs reach each other.
+type Link struct {
+	// A and B are UUIDs with A < B.
+	A string `json:"a"`
+	B string `json:"b"`
+	// NVLinks is the number of active NVLinks between the two, direct or
+	// through an NVSwitch.
+	NVLinks int `json:"nvlinks,omitempty"`
+	// PCIe is the nearest common ancestor.
+	PCIe PCIeLevel `json:"pcie,omitempty"`
+}
+
+// PCIeLevel is the nearest PCIe ancestor that two GPUs share, nearest first.
+type PCIeLevel string
+
+// The levels, named after nvmlGpuTopologyLevel_t.
+const (
+	PCIeSameBoard    PCIeLevel = "board"
+	PCIeSingleSwitch PCIeLevel = "single-switch"
+	PCIeMultiSwitch  PCIeLevel = "multi-switch"
+	PCIeHostBridge   PCIeLevel = "host-bridge"
+	PCIeSameNode     PCIeLevel = "numa-node"
+	PCIeSystem       PCIeLevel = "system"
+)
+
+// Allocatable is one device that may be given to a container: a whole GPU, or
+// a MIG device of a GPU in MIG mode.
+type Allocatable struct {
+	UUID   string
+	GPU    *GPU
+	MIG    *MIGDevice // nil for a whole GPU
+	Health Health
+}
+
+// Allocatables lists what an inventory offers: every GPU that is not in MIG
+// mode, and every MIG device. A MIG device is unhealthy when its GPU is.
+func (inv *Inventory) Allocatables() []Allocatable {
+	var out []Allocatable
+	for i := range inv.GPUs {
+		gpu := &inv.GPUs[i]
+		if !gpu.MIGEnabled {
+			out = append(out, Allocatable{UUID: gpu.UUID, GPU: gpu, Health: gpu.Health})
+			continue
+		}
+		for j := range gpu.MIGDevices {
+			mig := &gpu.MIGDevices[j]
+			health := mig.Health
+			if !gpu.Health.Healthy {
+				health = gpu.Health
+			}
+			out = append(out, Allocatable{UUID: mig.UUID, GPU: gpu, MIG: mig, Health: health})
+		}
+	}
+	return out
+}
+
+// Find returns the allocatable device with a UUID.
+func (inv *Inventory) Find(uuid string) (Allocatable, bool) {
+	all := inv.Allocatables()
+	i := slices.IndexFunc(all, func(a Allocatable) bool { return a.UUID == uuid })
+	if i < 0 {
+		return Allocatable{}, false
+	}
+	return all[i], true
+}
