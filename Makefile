@@ -1,0 +1,101 @@
+# nri-gpu. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Everything that is fetched or built for tests lies here, keyed by what it was
+# made from; another directory may be shared between checkouts.
+export NRI_GPU_CACHE ?= $(CURDIR)/.cache
+
+GO       ?= go
+TOOL     := $(GO) tool -modfile=tools/go.mod
+LINT     := $(TOOL) golangci-lint
+GOTEST   := $(TOOL) gotestsum --format pkgname-and-test-fails --
+STATIC   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w"
+FUZZTIME ?= 20s
+SAY      := printf '\n\033[1m== %s\033[0m\n'
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Use it
+
+.PHONY: demo
+demo: ## run three pods on a node made for the purpose; KEEP=1 leaves it running
+	@$(SAY) "demo: packages"; hack/install-deps.sh demo
+	@$(SAY) "demo: containerd and kubelet"; hack/build-tools.sh containerd kubelet
+	@$(SAY) "demo: our programs"; $(MAKE) build
+	@$(GO) run ./test/demo
+
+.PHONY: build
+build: build-nri-gpu build-device-plugin build-gpu-hook build-gpuctl build-fake ## build the programs into bin/
+
+.PHONY: build-nri-gpu build-gpu-hook build-gpuctl build-device-plugin build-fake
+build-nri-gpu:
+	@$(STATIC) -o bin/nri-gpu ./cmd/nri-gpu
+build-gpu-hook:
+	@$(STATIC) -o bin/gpu-hook ./cmd/gpu-hook
+# These two load NVML, which needs cgo and the machine's own loader.
+build-gpuctl:
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -o bin/gpuctl ./cmd/gpuctl
+build-device-plugin:
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -o bin/gpu-device-plugin ./cmd/device-plugin
+build-fake: bin/test/libnvidia-ml.so.1
+bin/test/libnvidia-ml.so.1: $(wildcard test/fakenvml/*.c test/fakenvml/*.h)
+	@mkdir -p $(@D)
+	@gcc -shared -fPIC -O2 -Wall -Wextra -Werror -Wl,-soname,libnvidia-ml.so.1 -o $@ test/fakenvml/*.c -lpthread
+
+.PHONY: install
+install: build ## install the daemons on this node (DESTDIR= for a package)
+	@hack/install.sh
+
+.PHONY: uninstall
+uninstall: ## remove them, and all that they wrote
+	@hack/uninstall.sh
+
+##@ Check it
+
+.PHONY: test
+test: ## all tests: lint, unit, in-process runtime, fake kubelet, real stack
+	@$(SAY) "test: packages"; hack/install-deps.sh test
+	@$(MAKE) lint test-unit test-e2e
+
+.PHONY: test-unit
+test-unit: build ## the quick tests, with the race detector
+	@$(SAY) "test: unit"; $(GOTEST) -race -shuffle=on -timeout 10m ./...
+
+.PHONY: test-e2e
+test-e2e: build ## the tests on the real stack; needs root
+	@$(SAY) "test: the programs of the real stack"
+	@hack/build-tools.sh containerd kubernetes nvidia-container-toolkit
+	@$(SAY) "test: real stack"; NRI_GPU_TOOLS_DIR="$$(hack/build-tools.sh --print-dir)" \
+		$(GOTEST) -tags e2e -count=1 -p 1 -timeout 30m ./test/... ./internal/hook/...
+
+.PHONY: lint
+lint: ## golangci-lint, with the import directions
+	@$(SAY) "lint"; $(LINT) run ./...
+
+.PHONY: fmt
+fmt: ## format the code
+	@$(LINT) fmt ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz test for FUZZTIME each
+	@$(GO) list ./... | while read -r pkg; do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+
+.PHONY: golden
+golden: ## rewrite the golden files; read the diff
+	@$(GO) test ./... -run 'Golden|golden' -update || true
+
+.PHONY: clean
+clean: ## remove what was built; the cache stays
+	@rm -rf bin
+
+.PHONY: clean-cache
+clean-cache: ## remove what was fetched and built for tests
+	@rm -rf "$(NRI_GPU_CACHE)"
