@@ -105,7 +105,7 @@ func TestAWrongTypeInTheFileNamesTheType(t *testing.T) {
 	require.NoError(t, fs.Parse([]string{"--config", path}))
 	err := config.Load(fs, noEnv)
 	require.ErrorContains(t, err, path)
-	require.ErrorContains(t, err, `"soon" is not a valid duration: time: invalid duration`)
+	require.ErrorContains(t, err, `"soon" is not a valid duration: must be a duration like`)
 }
 
 func FuzzFile(f *testing.F) {
