@@ -9,6 +9,9 @@ MAKEFLAGS += --no-print-directory
 # made from; another directory may be shared between checkouts.
 export NRI_GPU_CACHE ?= $(CURDIR)/.cache
 
+# go-nvml wraps every call of nvml.h, the deprecated ones too.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
 GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 LINT     := $(TOOL) golangci-lint
@@ -44,9 +47,8 @@ build-gpuctl:
 build-device-plugin:
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -o bin/gpu-device-plugin ./cmd/device-plugin
 build-fake: bin/test/libnvidia-ml.so.1
-bin/test/libnvidia-ml.so.1: $(wildcard test/fakenvml/*.c test/fakenvml/*.h)
-	@mkdir -p $(@D)
-	@gcc -shared -fPIC -O2 -Wall -Wextra -Werror -Wl,-soname,libnvidia-ml.so.1 -o $@ test/fakenvml/*.c -lpthread
+bin/test/libnvidia-ml.so.1: $(wildcard test/fakenvml/*.c test/fakenvml/*.h test/fakenvml/build.sh)
+	@test/fakenvml/build.sh $@
 
 .PHONY: install
 install: build ## install the daemons on this node (DESTDIR= for a package)
