@@ -75,9 +75,14 @@ func (p *Paths) Validate() error {
 		flag, value string
 		optional    bool
 	}{
-		{"driver-root", p.DriverRoot, true}, {"dev-root", p.DevRoot, false}, {"host-root", p.HostRoot, false},
-		{"nvml-library", p.NVMLLibrary, true}, {"state-dir", p.StateDir, false}, {"data-dir", p.DataDir, false},
-		{"cdi-dir", p.CDIDir, false}, {"hook-path", p.HookPath, false},
+		{"driver-root", p.DriverRoot, true},
+		{"dev-root", p.DevRoot, false},
+		{"host-root", p.HostRoot, false},
+		{"nvml-library", p.NVMLLibrary, true},
+		{"state-dir", p.StateDir, false},
+		{"data-dir", p.DataDir, false},
+		{"cdi-dir", p.CDIDir, false},
+		{"hook-path", p.HookPath, false},
 	} {
 		errs = append(errs, absolute(c.flag, c.value, c.optional))
 	}

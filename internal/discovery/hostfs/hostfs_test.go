@@ -11,7 +11,7 @@ import (
 func TestParseVersionReadsBothFlavoursOfTheModule(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309.01  Tue Nov  4 2025\nGCC version: gcc 12.2.0\n":                   "535.309.01",
+		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309.01  Tue Nov  4 2025\nGCC version: gcc 12.2.0\n":                    "535.309.01",
 		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (root@x)  Wed\nGCC version: 12.2.0 \n": "570.124.06",
 		"nothing here": "",
 		"":             "",

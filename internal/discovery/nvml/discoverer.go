@@ -210,7 +210,8 @@ func (c *child) stop() {
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		for range c.lines { //nolint:revive // drained so that the reader ends
+		for range c.lines {
+			continue // drained so that the reader ends
 		}
 		<-c.done
 		_ = c.cmd.Wait()

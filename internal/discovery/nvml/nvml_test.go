@@ -23,23 +23,20 @@ const gpuDeadline = 300 * time.Millisecond
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == nvml.WorkerCommand {
 		if err := nvml.Serve(os.Args[2], gpuDeadline, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			panic(err)
 		}
-		os.Exit(0)
+		return
 	}
 	dir, err := os.MkdirTemp("", "fakenvml")
-	if err == nil {
-		library = filepath.Join(dir, "libnvidia-ml.so.1")
-		err = fakelib.Build(context.Background(), library)
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		panic(err)
 	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	defer os.RemoveAll(dir)
+	library = filepath.Join(dir, "libnvidia-ml.so.1")
+	if err := fakelib.Build(context.Background(), library); err != nil {
+		panic(err)
+	}
+	m.Run()
 }
 
 var library string

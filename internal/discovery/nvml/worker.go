@@ -80,7 +80,7 @@ func (w *worker) snapshot() answer {
 
 // reset makes the next snapshot initialise again.
 func (w *worker) reset() {
-	w.lib.Shutdown()
+	_ = w.lib.Shutdown() // it cannot be worse than it is
 	w.initialised = false
 }
 
@@ -146,13 +146,13 @@ func (w *worker) collect(count int, a *answer) {
 // failure turns the return code of a call into the driver's state.
 func failure(path, call string, ret gonvml.Return) answer {
 	d := device.Driver{State: device.DriverFailed, Reason: fmt.Sprintf("%s: %v", call, ret)}
-	//exhaustive:ignore // the others are all DriverFailed
-	switch ret {
-	case gonvml.ERROR_LIBRARY_NOT_FOUND:
+	if ret == gonvml.ERROR_LIBRARY_NOT_FOUND {
 		d = device.Driver{State: device.DriverLibraryMissing, Reason: fmt.Sprintf("%s cannot be loaded", path)}
-	case gonvml.ERROR_DRIVER_NOT_LOADED:
+	}
+	if ret == gonvml.ERROR_DRIVER_NOT_LOADED {
 		d = device.Driver{State: device.DriverNotLoaded, Reason: "the NVIDIA kernel module is not loaded; load it with `modprobe nvidia`"}
-	case gonvml.ERROR_LIB_RM_VERSION_MISMATCH:
+	}
+	if ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH {
 		d = device.Driver{State: device.DriverVersionMismatch, Reason: fmt.Sprintf("%s is of another version than the loaded kernel module; reload the module or reboot", path)}
 	}
 	return answer{Inventory: device.Inventory{Driver: d}}

@@ -32,13 +32,13 @@ func TestAnEditTakesEffectAtTheNextSnapshot(t *testing.T) {
 func TestDecodeSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{"gpus":[{"uuid":"a"},{"uuid":"a"}]}`:                        `"a" occurs twice`,
-		`{"gpus":[{"uuid":"a","migDevices":[{"uuid":"a"}]}]}`:         `"a" occurs twice`,
-		`{"gpus":[{"index":1}]}`:                                      "has no uuid",
-		`{"gpus":[{"uuid":"a","minorr":1}]}`:                          "minorr",
-		`{"gpus":[]} {}`:                                              "more follows",
-		`{"gpus":[{"uuid":"a","index":"zero"}]}`:                      "index",
-		``:                                                            "EOF",
+		`{"gpus":[{"uuid":"a"},{"uuid":"a"}]}`:                `"a" occurs twice`,
+		`{"gpus":[{"uuid":"a","migDevices":[{"uuid":"a"}]}]}`: `"a" occurs twice`,
+		`{"gpus":[{"index":1}]}`:                              "has no uuid",
+		`{"gpus":[{"uuid":"a","minorr":1}]}`:                  "minorr",
+		`{"gpus":[]} {}`:                                      "more follows",
+		`{"gpus":[{"uuid":"a","index":"zero"}]}`:              "index",
+		``:                                                    "EOF",
 		`{"driver":{"state":"ready"},"gpus":[{"uuid":"a"}], "x": {}}`: `"x"`,
 	} {
 		_, err := static.Decode([]byte(text))

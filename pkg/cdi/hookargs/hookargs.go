@@ -3,7 +3,7 @@
 // imports nothing but the standard library so that the hook starts fast.
 //
 // A command line is: gpu-hook createContainer [--link PATH=TARGET]...
-// [--library PATH=SONAME]... The order is kept. Paths are the container's.
+// [--library PATH=SONAME]... [--library32 PATH=SONAME]... The order within each is kept. Paths are the container's.
 package hookargs
 
 import (
@@ -17,8 +17,9 @@ const (
 	Program = "gpu-hook"
 	Command = "createContainer"
 
-	linkFlag    = "--link"
-	libraryFlag = "--library"
+	linkFlag      = "--link"
+	libraryFlag   = "--library"
+	library32Flag = "--library32"
 )
 
 // Link is a symbolic link to make in the container.
@@ -36,6 +37,8 @@ type Library struct {
 	Path string
 	// SONAME is the name that the loader looks for (DT_SONAME).
 	SONAME string
+	// Is32Bit says that it is of the machine's 32-bit architecture.
+	Is32Bit bool
 }
 
 // Args is the decoded command line.
@@ -51,7 +54,11 @@ func (a Args) Encode() []string {
 		out = append(out, linkFlag, l.Path+"="+l.Target)
 	}
 	for _, l := range a.Libraries {
-		out = append(out, libraryFlag, l.Path+"="+l.SONAME)
+		flag := libraryFlag
+		if l.Is32Bit {
+			flag = library32Flag
+		}
+		out = append(out, flag, l.Path+"="+l.SONAME)
 	}
 	return out
 }
@@ -70,8 +77,8 @@ func Decode(argv []string) (args Args, unknown []string, err error) {
 		switch rest[0] {
 		case linkFlag:
 			args.Links = append(args.Links, Link{Path: key, Target: value})
-		case libraryFlag:
-			args.Libraries = append(args.Libraries, Library{Path: key, SONAME: value})
+		case libraryFlag, library32Flag:
+			args.Libraries = append(args.Libraries, Library{Path: key, SONAME: value, Is32Bit: rest[0] == library32Flag})
 		default:
 			unknown = append(unknown, rest[0], rest[1])
 			continue

@@ -11,7 +11,7 @@ import (
 func sample() hookargs.Args {
 	return hookargs.Args{
 		Links:     []hookargs.Link{{Path: "/usr/lib/libcuda.so", Target: "libcuda.so.1"}, {Path: "/dev/dri/by-path/pci-0000:07:00.0-card", Target: "../card0"}},
-		Libraries: []hookargs.Library{{Path: "/usr/lib/libcuda.so.535.1", SONAME: "libcuda.so.1"}},
+		Libraries: []hookargs.Library{{Path: "/usr/lib/libcuda.so.535.1", SONAME: "libcuda.so.1"}, {Path: "/usr/lib32/libcuda.so.535.1", SONAME: "libcuda.so.1", Is32Bit: true}},
 	}
 }
 
@@ -60,6 +60,7 @@ func TestMergeKeepsTheOrderAndEachOnce(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add("--link", "/a=b")
 	f.Add("--library", "/a=b=c")
+	f.Add("--library32", "/a=b")
 	f.Add("--new", "")
 	f.Fuzz(func(t *testing.T, flag, value string) {
 		args, unknown, err := hookargs.Decode([]string{hookargs.Program, hookargs.Command, flag, value})
