@@ -77,6 +77,16 @@ func (m Mapping) ToHost(p string) string {
 	return path.Join(m[best].Host, strings.TrimPrefix(p, m[best].Inside))
 }
 
+// FromHost is the inverse of ToHost: where this process sees a path of the
+// host.
+func (m Mapping) FromHost(p string) string {
+	inverse := make(Mapping, len(m))
+	for i, e := range m {
+		inverse[i] = MapEntry{Inside: e.Host, Host: e.Inside}
+	}
+	return inverse.ToHost(p)
+}
+
 func below(p, dir string) bool {
 	return dir == "/" || p == dir || strings.HasPrefix(p, dir+"/")
 }

@@ -34,6 +34,15 @@ func TestMappingTakesTheLongestWholePrefix(t *testing.T) {
 	}
 }
 
+func TestFromHostIsTheInverse(t *testing.T) {
+	t.Parallel()
+	m, err := roots.ParseMapping([]string{"/host=/", "/driver=/run/nvidia/driver"})
+	require.NoError(t, err)
+	require.Equal(t, "/driver/lib/x", m.FromHost("/run/nvidia/driver/lib/x"))
+	require.Equal(t, "/host/dev/nvidia0", m.FromHost("/dev/nvidia0"))
+	require.Equal(t, "/dev/nvidia0", roots.Mapping(nil).FromHost("/dev/nvidia0"))
+}
+
 func TestMappingRefusesWhatIsNotTwoAbsolutePaths(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"", "/a", "a=/b", "/a=b", "="} {

@@ -35,10 +35,24 @@ func (g *generator) driverSpec() {
 	for _, c := range cdi.AllCapabilities() {
 		edits := g.capability(files, c)
 		if len(edits.Mounts)+len(edits.DeviceNodes) > 0 {
-			spec.Devices = append(spec.Devices, specs.Device{Name: string(c), ContainerEdits: edits})
+			spec.Devices = append(spec.Devices, specs.Device{Name: string(c), Annotations: required(edits), ContainerEdits: edits})
 		}
 	}
 	g.add(spec)
+}
+
+// required names the mounts that a container must not be started without.
+func required(edits specs.ContainerEdits) map[string]string {
+	var paths []string
+	for _, m := range edits.Mounts {
+		if driverroot.Required(m.ContainerPath) {
+			paths = append(paths, m.ContainerPath)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	return map[string]string{cdi.RequiredAnnotation: strings.Join(paths, ":")}
 }
 
 // control is what every container with a GPU gets: the control nodes, and the
