@@ -4,6 +4,7 @@
 package logging
 
 import (
+	"context"
 	"io"
 
 	"github.com/sirupsen/logrus"
@@ -24,3 +25,20 @@ func New(w io.Writer, level, format string) *logrus.Logger {
 	}
 	return log
 }
+
+// NRI is NRI's logger: its messages, with their source, at debug level unless
+// they are warnings or errors.
+type NRI struct{ Log logrus.FieldLogger }
+
+// Debugf logs at debug level.
+func (n NRI) Debugf(_ context.Context, format string, args ...any) { n.Log.Debugf(format, args...) }
+
+// Infof logs at debug level: what NRI tells at every connection is no news to
+// an operator.
+func (n NRI) Infof(_ context.Context, format string, args ...any) { n.Log.Debugf(format, args...) }
+
+// Warnf logs at warning level.
+func (n NRI) Warnf(_ context.Context, format string, args ...any) { n.Log.Warnf(format, args...) }
+
+// Errorf logs at error level.
+func (n NRI) Errorf(_ context.Context, format string, args ...any) { n.Log.Errorf(format, args...) }
