@@ -24,7 +24,7 @@ func openRoot(dir string) (*rootfs, error) {
 		return nil, fmt.Errorf("open the container's root %q: %w", dir, err)
 	}
 	r := &rootfs{fd: fd}
-	probe, err := r.open("/", unix.O_PATH, 0, within)
+	probe, err := r.open("/", unix.O_PATH, within)
 	if err != nil {
 		_ = unix.Close(fd)
 		if errors.Is(err, unix.ENOSYS) {
@@ -38,8 +38,8 @@ func openRoot(dir string) (*rootfs, error) {
 
 func (r *rootfs) close() { _ = unix.Close(r.fd) }
 
-func (r *rootfs) open(p string, flags int, mode uint64, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: mode, Resolve: resolve}
+func (r *rootfs) open(p string, flags int, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve}
 	for {
 		fd, err := unix.Openat2(r.fd, strings.TrimPrefix(path.Clean("/"+p), "/")+dot(p), &how)
 		// EAGAIN: a rename raced with a ".."; nothing runs in the container yet,
@@ -61,7 +61,7 @@ func dot(p string) string {
 // exists tells whether a path names something, a file that is mounted there
 // included: nothing is opened that could be read.
 func (r *rootfs) exists(p string) bool {
-	fd, err := r.open(p, unix.O_PATH, 0, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+	fd, err := r.open(p, unix.O_PATH, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
 		return false
 	}
@@ -71,7 +71,7 @@ func (r *rootfs) exists(p string) bool {
 
 // directory opens a directory, and makes what is missing of it.
 func (r *rootfs) directory(dir string) (int, error) {
-	fd, err := r.open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0, within)
+	fd, err := r.open(dir, unix.O_DIRECTORY|unix.O_RDONLY, within)
 	if !errors.Is(err, unix.ENOENT) || dir == "/" {
 		return fd, err
 	}
@@ -83,7 +83,7 @@ func (r *rootfs) directory(dir string) (int, error) {
 	if err := unix.Mkdirat(parent, path.Base(dir), 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
-	return r.open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0, within)
+	return r.open(dir, unix.O_DIRECTORY|unix.O_RDONLY, within)
 }
 
 // link makes a symbolic link, and replaces another link that is in its place.
@@ -139,7 +139,7 @@ const maxFile = 32 << 20
 // read returns a regular file's content; unix.ENOENT when there is none.
 func (r *rootfs) read(p string) ([]byte, error) {
 	// O_NONBLOCK: a FIFO in the place of a file must not hold us up.
-	fd, err := r.open(p, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0, within)
+	fd, err := r.open(p, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, within)
 	if err != nil {
 		return nil, err
 	}
