@@ -30,13 +30,15 @@ help: ## list the targets
 demo: ## run three pods on a node made for the purpose; KEEP=1 leaves it running
 	@$(SAY) "demo: packages"; hack/install-deps.sh demo
 	@$(SAY) "demo: containerd and kubelet"; hack/build-tools.sh containerd kubelet
+	@$(SAY) "demo: a Debian image"; hack/fetch-image.sh
 	@$(SAY) "demo: our programs"; $(MAKE) build
-	@$(GO) run ./test/demo
+	@$(GO) build -o bin/test/demo ./test/demo
+	@$(SAY) "demo"; bin/test/demo
 
 .PHONY: build
-build: build-nri-gpu build-device-plugin build-gpu-hook build-gpuctl build-fake ## build the programs into bin/
+build: build-nri-gpu build-device-plugin build-gpu-hook build-gpuctl build-fake build-probe ## build the programs into bin/
 
-.PHONY: build-nri-gpu build-gpu-hook build-gpuctl build-device-plugin build-fake
+.PHONY: build-nri-gpu build-gpu-hook build-gpuctl build-device-plugin build-fake build-probe
 build-nri-gpu:
 	@$(STATIC) -o bin/nri-gpu ./cmd/nri-gpu
 build-gpu-hook:
@@ -46,6 +48,8 @@ build-gpuctl:
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -o bin/gpuctl ./cmd/gpuctl
 build-device-plugin:
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -o bin/gpu-device-plugin ./cmd/device-plugin
+build-probe:
+	@$(STATIC) -o bin/test/probe ./test/probe
 build-fake: bin/test/libnvidia-ml.so.1
 bin/test/libnvidia-ml.so.1: $(wildcard test/fakenvml/*.c test/fakenvml/*.h test/fakenvml/build.sh)
 	@test/fakenvml/build.sh $@

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Builds the programs that the real stack consists of, from the modules pinned
+# in test/e2e/tools: build-tools.sh containerd|kubelet|kubernetes|cri-tools|
+# nvidia-container-toolkit...; build-tools.sh --print-dir prints where they lie.
+#
+# A program is built once for a state of its module's go.sum. Building
+# Kubernetes takes minutes, so something is printed every ten seconds.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cache=${NRI_GPU_CACHE:-$root/.cache}/tools
+bin=$cache/bin
+mkdir -p "$bin"
+
+# run COMMAND...: runs it, printing that it still does.
+run() {
+	local start=$SECONDS pid
+	"$@" &
+	pid=$!
+	while kill -0 $pid 2>/dev/null; do
+		sleep 1
+		if (((SECONDS - start) % 10 == 0)); then echo "   … $((SECONDS - start)) s"; fi
+	done
+	wait $pid
+}
+
+# build NAME MODULE FLAGS PACKAGE...
+build() {
+	local name=$1 module=$root/test/e2e/tools/$2 flags=$3
+	shift 3
+	local key out
+	key=$(cat "$module/go.mod" "$module/go.sum" | cat - <(echo "$flags $*") | sha256sum | cut -c1-16)
+	out=$cache/$name-$key
+	if [ ! -e "$out/.done" ]; then
+		echo "building $name: $*"
+		mkdir -p "$out"
+		(cd "$module" && CGO_ENABLED=${CGO:-0} run go build -mod=readonly -trimpath -ldflags "$flags" -o "$out/" "$@")
+		touch "$out/.done"
+	fi
+	for p in "$@"; do ln -sfn "$out/${p##*/}" "$bin/${p##*/}"; done
+}
+
+kubernetes="-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2"
+for want in "$@"; do
+	case $want in
+	--print-dir) echo "$bin" ;;
+	containerd)
+		c=github.com/containerd/containerd/v2/cmd
+		build containerd containerd "-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2" $c/containerd $c/containerd-shim-runc-v2 $c/ctr
+		;;
+	kubelet) build kubelet kubernetes "$kubernetes" k8s.io/kubernetes/cmd/kubelet ;;
+	kubernetes)
+		build kubelet kubernetes "$kubernetes" k8s.io/kubernetes/cmd/kubelet
+		k=k8s.io/kubernetes/cmd
+		build kubernetes kubernetes "$kubernetes" $k/kube-apiserver $k/kube-scheduler $k/kube-controller-manager
+		;;
+	cri-tools) build cri-tools cri-tools "-s -w" sigs.k8s.io/cri-tools/cmd/crictl ;;
+	nvidia-container-toolkit)
+		n=github.com/NVIDIA/nvidia-container-toolkit/cmd
+		CGO=1 build nvidia-container-toolkit nvidia-container-toolkit "-s -w" $n/nvidia-ctk $n/nvidia-cdi-hook
+		;;
+	*)
+		echo "unknown program $want" >&2
+		exit 2
+		;;
+	esac
+done
