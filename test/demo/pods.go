@@ -95,7 +95,7 @@ func (d *demo) inventory() (device.Inventory, error) {
 
 // show waits for a pod's container, looks into it and prints what it has.
 func (d *demo) show(ctx context.Context, p pod, inv device.Inventory) (bool, error) {
-	uid, text, err := look(ctx, p.name+"-gpu-node")
+	uid, text, err := look(ctx, p.name+"-"+harness.NodeName)
 	if err != nil {
 		return false, err
 	}

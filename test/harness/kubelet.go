@@ -62,7 +62,7 @@ func (w *World) StartKubelet(ctx context.Context, tools Tools, k Kubelet) (*Proc
 	if err := writeFile(config, fmt.Sprintf(kubeletConfig, w.Cgroup, w.Dir, k.Kubeconfig != "", manifests)); err != nil {
 		return nil, err
 	}
-	args := []string{"--config", config, "--hostname-override", "gpu-node", "--v", "2"}
+	args := []string{"--config", config, "--hostname-override", NodeName, "--v", "2"}
 	if k.Kubeconfig != "" {
 		args = append(args, "--kubeconfig", k.Kubeconfig)
 	}

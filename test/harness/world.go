@@ -225,7 +225,28 @@ func furnish(dir string) error {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
 		}
 	}
-	return unix.Sethostname([]byte("gpu-node"))
+	return names(dir)
+}
+
+// NodeName is the host name in the world, and the node's.
+const NodeName = "gpu-node"
+
+// names makes the node's own name one that resolves: nobody answers DNS here,
+// and the kubelet waits ten seconds for every answer that does not come.
+func names(dir string) error {
+	for target, content := range map[string]string{
+		"/etc/hosts":       "127.0.0.1 localhost\n" + NodeAddress + " " + NodeName + "\n",
+		"/etc/resolv.conf": "nameserver 127.0.0.1\n",
+	} {
+		file := filepath.Join(dir, filepath.Base(target))
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(file, target, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", target, err)
+		}
+	}
+	return unix.Sethostname([]byte(NodeName))
 }
 
 // privateRun hides what runs on the machine, but for what a real driver has
