@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func (l *list) set(inv device.Inventory) []change {
 	}
 	for _, d := range old.devices {
 		if _, listed := next.health[d.GetID()]; !listed {
-			next.add(gone(d), device.Health{Reason: reasonGone})
+			next.add(gone(d), device.Health{Reason: whyGone(inv.Driver)})
 		}
 	}
 	slices.SortFunc(next.devices, func(a, b *pluginapi.Device) int { return cmp.Compare(a.GetID(), b.GetID()) })
@@ -123,6 +124,13 @@ func advertised(a device.Allocatable) *pluginapi.Device {
 
 func gone(d *pluginapi.Device) *pluginapi.Device {
 	return &pluginapi.Device{ID: d.GetID(), Health: pluginapi.Unhealthy, Topology: d.GetTopology()}
+}
+
+func whyGone(d device.Driver) string {
+	if d.State == device.DriverReady || d.Reason == "" {
+		return reasonGone
+	}
+	return fmt.Sprintf("the driver is %s: %s", d.State, d.Reason)
 }
 
 func sameDevice(a, b *pluginapi.Device) bool {

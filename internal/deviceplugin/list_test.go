@@ -38,7 +38,7 @@ func TestTheListSaysHealthAndNUMANode(t *testing.T) {
 		{"GPU-3", pluginapi.Healthy, 1},
 	}, got)
 	require.Equal(t, "it fell off the bus", n.plugin.State().Devices[1].Health.Reason)
-	require.Empty(t, n.plugin.NotReady(), "the other cards serve")
+	n.ready() // the other cards serve
 }
 
 // The fake kubelet fails a test whose lists omit a device.
@@ -63,8 +63,9 @@ func TestADeviceOnceListedIsNeverDropped(t *testing.T) {
 		return v.Devices["GPU-0"] == pluginapi.Unhealthy && v.Devices["MIG-0"] == pluginapi.Healthy && v.Devices["GPU-1"] == pluginapi.Healthy
 	})
 
-	n.plugin.SetDevices(device.Inventory{Driver: device.Driver{State: device.DriverNotLoaded}})
+	n.plugin.SetDevices(device.Inventory{Driver: device.Driver{State: device.DriverNotLoaded, Reason: "modprobe nvidia"}})
 	k.Wait("nothing healthy of four", func(v *fakekubelet.View) bool { return v.Healthy() == 0 && len(v.Devices) == 4 })
+	require.Equal(t, "the driver is not-loaded: modprobe nvidia", n.plugin.State().Devices[0].Health.Reason)
 	n.plugin.SetDevices(gpus(3))
 	k.Wait("three healthy of four", func(v *fakekubelet.View) bool { return v.Healthy() == 3 && len(v.Devices) == 4 })
 }

@@ -63,6 +63,9 @@ func TestMetricsExistFromTheStartAndCount(t *testing.T) {
 	require.Equal(t, 11, seriesOf(t, reg))
 
 	client := n.follow(inv)
+	// The stream may be open before Register has returned.
+	registrations := n.plugin.metrics.registrations.WithLabelValues(resultOK)
+	require.Eventually(t, func() bool { return testutil.ToFloat64(registrations) == 1 }, 10*time.Second, time.Millisecond)
 	_, err = allocate(t, client, "GPU-1")
 	require.NoError(t, err)
 	_, err = allocate(t, client, "GPU-9")
