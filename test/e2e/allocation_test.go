@@ -90,11 +90,8 @@ func TestARestartedContainerGetsTheSameCard(t *testing.T) {
 	create(t, pod("again", container("main", 1)))
 	p := running(t, "again")
 	before := requireExactly(t, p, "main", 1)
-	c, err := harness.Container(t.Context(), "again", "main")
-	require.NoError(t, err)
-	_, err = harness.Exec(t.Context(), c.GetId(), "/bin/sh", "-c", "kill 1")
-	require.NoError(t, err)
-	require.NoError(t, until(t.Context(), podTimeout, func(ctx context.Context) error {
+	end(t, "again")
+	require.NoError(t, until(t.Context(), podTimeout, func(ctx context.Context) (err error) {
 		p, err = cluster.client.CoreV1().Pods(namespace).Get(ctx, "again", metav1.GetOptions{})
 		if err != nil {
 			return err

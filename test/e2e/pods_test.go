@@ -140,6 +140,16 @@ func look(t *testing.T, pod, name string) report.Report {
 	return r
 }
 
+// end makes a pod's container end, as a program that crashes would. Whether the
+// command itself is told to have succeeded is a race with its container's end;
+// the caller sees what follows.
+func end(t *testing.T, pod string) {
+	t.Helper()
+	c, err := harness.Container(t.Context(), pod, "main")
+	require.NoError(t, err)
+	_, _ = harness.Exec(t.Context(), c.GetId(), "/bin/sh", "-c", "kill 1")
+}
+
 // inventory is what the device plugin published.
 func inventory(t *testing.T) device.Inventory {
 	t.Helper()
