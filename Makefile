@@ -77,8 +77,8 @@ test-unit: build ## the quick tests, with the race detector
 test-e2e: build ## the tests on the real stack; needs root
 	@$(SAY) "test: the programs of the real stack"
 	@hack/build-tools.sh containerd kubernetes nvidia-container-toolkit
-	@$(SAY) "test: real stack"; NRI_GPU_TOOLS_DIR="$$(hack/build-tools.sh --print-dir)" \
-		$(GOTEST) -tags e2e -count=1 -p 1 -timeout 30m ./test/... ./internal/hook/...
+	@$(SAY) "test: a Debian image, and the driver's user space"; hack/fetch-image.sh; hack/fetch-driver.sh
+	@$(SAY) "test: real stack"; $(GOTEST) -tags e2e -count=1 -p 1 -timeout 30m ./test/e2e ./test/demo ./test/peer
 
 .PHONY: lint
 lint: ## golangci-lint, with the import directions

@@ -78,10 +78,25 @@ func (f *finder) configs() {
 			f.files.Report.found("config", r.name, f.tree.host(resolved), r.capabilities)
 			break
 		}
+		if !found && f.besideLibraries(r) {
+			continue
+		}
 		if !found {
 			f.files.Report.missing("config", r.name, fmt.Sprintf("below none of %s", strings.Join(configDirs(), ", ")), r.capabilities)
 		}
 	}
+}
+
+// besideLibraries finds a data file where Debian has it, in the directory of
+// the driver's libraries.
+func (f *finder) besideLibraries(r fileRule) bool {
+	resolved, ok := f.first(f.dirs, path.Base(r.name))
+	if !ok {
+		return false
+	}
+	f.files.Configs = append(f.files.Configs, File{Source: f.tree.host(resolved), Container: path.Join("/usr/share", r.name), Capabilities: r.capabilities})
+	f.files.Report.found("config", r.name, f.tree.host(resolved), r.capabilities)
+	return true
 }
 
 // xorg adds the X server's modules at their own path.

@@ -77,20 +77,21 @@ func (f *finder) addLibrary(file string) {
 		f.files.Report.problem(file, "another file of the same name was found first")
 		return
 	}
-	lib.Links = f.links(lib, stem)
+	lib.Links = f.links(lib, stem, file)
 	f.files.Libraries = append(f.files.Libraries, lib)
 }
 
 // links are the names that programs use beside the SONAME: the development
-// link, which programs that dlopen "libcuda.so" need, and the fixed ones of
-// GLVND and GBM.
-func (f *finder) links(lib Library, stem string) map[string]string {
+// link, which programs that dlopen "libcuda.so" need, where the driver has it or
+// is known to be asked for it; and the fixed ones of GLVND and GBM.
+func (f *finder) links(lib Library, stem, file string) map[string]string {
 	dir := path.Dir(lib.Container)
 	links := map[string]string{}
 	dev := path.Join(dir, "lib"+stem+".so")
-	switch {
-	case slices.Contains([]string{"cuda", "nvidia-opticalflow", "nvidia-ml", "nvcuvid", "nvidia-encode", "nvidia-fbc"}, stem):
+	if _, err := f.tree.regular(path.Join(path.Dir(file), "lib"+stem+".so")); err == nil || stem == "cuda" || stem == "nvidia-opticalflow" {
 		links[dev] = lib.SONAME
+	}
+	switch {
 	case stem == "GLX_nvidia":
 		links[path.Join(dir, "libGLX_indirect.so.0")] = path.Base(lib.Container)
 	case stem == "nvidia-allocator":

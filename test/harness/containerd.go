@@ -85,7 +85,7 @@ func (w *World) StartContainerd(ctx context.Context, tools Tools) (*Process, err
 	return w.start(ctx, command{
 		name: "containerd", path: tools.Path("containerd"), args: []string{"--config", config},
 		env:   []string{"PATH=" + string(tools) + ":/usr/sbin:/usr/bin:/sbin:/bin"},
-		ready: func(ctx context.Context) error { return criReady(ctx) }, within: time.Minute,
+		ready: criReady, within: time.Minute,
 	})
 }
 

@@ -104,12 +104,6 @@ func hierarchies() ([]string, error) {
 	return v2, nil
 }
 
-// cgroupV1 tells whether controllers are mounted as v1.
-func cgroupV1() bool {
-	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	return err != nil
-}
-
 // makeCgroup makes the world's cgroup in every hierarchy.
 func makeCgroup(name string) error {
 	roots, err := hierarchies()

@@ -22,13 +22,14 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	if err := json.NewEncoder(os.Stdout).Encode(look(ctx)); err != nil {
+	err := json.NewEncoder(os.Stdout).Encode(look(ctx))
+	if err == nil && len(os.Args) > 1 && os.Args[1] == "wait" {
+		<-ctx.Done()
+	}
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	}
-	if len(os.Args) > 1 && os.Args[1] == "wait" {
-		<-ctx.Done()
 	}
 }
 
@@ -110,7 +111,11 @@ func libraries(ctx context.Context) map[string]string {
 	libs := map[string]string{}
 	for line := range strings.Lines(out) {
 		name, path, ok := strings.Cut(strings.TrimSpace(line), " => ")
-		if short, _, _ := strings.Cut(name, " "); ok && (strings.HasPrefix(short, "libcuda") || strings.HasPrefix(short, "libnvidia")) {
+		short, _, _ := strings.Cut(name, " ")
+		if !ok || (!strings.HasPrefix(short, "libcuda") && !strings.HasPrefix(short, "libnvidia")) {
+			continue
+		}
+		if _, have := libs[short]; !have { // the machine's own architecture comes first
 			libs[short] = path
 		}
 	}
