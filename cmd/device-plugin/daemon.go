@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-gpu/nri-gpu/internal/config"
+	"github.com/nri-gpu/nri-gpu/internal/conflicts"
 	"github.com/nri-gpu/nri-gpu/internal/deviceplugin"
 	"github.com/nri-gpu/nri-gpu/internal/flock"
 	"github.com/nri-gpu/nri-gpu/internal/httpserve"
@@ -59,6 +60,7 @@ func runLocked(ctx context.Context, cfg settings, log *logrus.Logger) error {
 	log.WithFields(logrus.Fields{
 		"version": version.String(), "resource": cfg.ResourceName, "injection": cfg.Injection, "listen": d.web.Addr(),
 	}).Info("started")
+	conflicts.Log(log, conflicts.Find(conflicts.Node{Host: cfg.HostRoot, KubeletDir: cfg.KubeletDir, CDIDir: cfg.CDIDir, Resource: cfg.ResourceName}))
 	err = d.serve(ctx)
 	log.Info("stopped")
 	return err

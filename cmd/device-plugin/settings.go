@@ -63,7 +63,7 @@ func (s *settings) Validate() error {
 func (s *settings) guardSpec() string { return filepath.Join(s.CDIDir, cdi.SpecFileName(cdi.KindGPU)) }
 
 func (s *settings) specgen() specgen.Config {
-	return specgen.Config{Roots: s.Roots(), Mapping: s.Mapping(), HookPath: s.HookPath}
+	return specgen.Config{Roots: s.Roots(), Mapping: s.Mapping(), HookPath: s.hook()}
 }
 
 // discoverer is the source of the inventory, and what ends it.
@@ -85,4 +85,16 @@ func (s *settings) discoverer() (d discovery.Discoverer, stop func(), err error)
 		},
 	})
 	return n, n.Close, nil
+}
+
+// hook is where gpu-hook itself lies. An installation names it by the link of
+// its current version; specs name the version's own file, which stays when the
+// link is switched, so that what has read a spec can go on with it.
+func (s *settings) hook() string {
+	m := s.Mapping()
+	resolved, err := filepath.EvalSymlinks(m.FromHost(s.HookPath))
+	if err != nil {
+		return s.HookPath // it is not there yet; injection says so when it is needed
+	}
+	return m.ToHost(resolved)
 }

@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/nri-gpu/nri-gpu/internal/config"
+	"github.com/nri-gpu/nri-gpu/internal/conflicts"
 	"github.com/nri-gpu/nri-gpu/internal/flock"
 	"github.com/nri-gpu/nri-gpu/internal/httpserve"
 	"github.com/nri-gpu/nri-gpu/internal/record"
@@ -102,6 +103,7 @@ func (d *daemon) run(ctx context.Context) error {
 	start("state directory", func(ctx context.Context) error { return d.watch(ctx) })
 	start("connection", func(ctx context.Context) error { d.connect(ctx); return nil })
 	d.log.WithField("socket", d.cfg.NRISocket).Info("started")
+	conflicts.Log(d.log, conflicts.Find(conflicts.Node{Host: d.cfg.HostRoot, CDIDir: d.cfg.CDIDir}))
 
 	<-ctx.Done()
 	d.setConnected(false)

@@ -91,12 +91,12 @@ func (f *finder) links(lib Library, stem, file string) map[string]string {
 	if _, err := f.tree.regular(path.Join(path.Dir(file), "lib"+stem+".so")); err == nil || stem == "cuda" || stem == "nvidia-opticalflow" {
 		links[dev] = lib.SONAME
 	}
-	switch {
-	case stem == "GLX_nvidia":
+	switch stem {
+	case "GLX_nvidia":
 		links[path.Join(dir, "libGLX_indirect.so.0")] = path.Base(lib.Container)
-	case stem == "nvidia-allocator":
+	case "nvidia-allocator":
 		links[path.Join(dir, "gbm/nvidia-drm_gbm.so")] = "../" + lib.SONAME
-	case stem == "nvidia-vulkan-producer":
+	case "nvidia-vulkan-producer":
 		links[dev] = path.Base(lib.Container)
 	}
 	return links
