@@ -49,7 +49,14 @@ func (n *node) reload() {
 	if err := n.readInventory(v); err != nil {
 		v.unready = err.Error()
 	}
+	// Health before specs: a device that has gone is then refused for the reason
+	// that its driver has, and one that is new is named by no guard yet.
 	n.view.Store(v)
+	if err := n.loadSpecs(v.driver.State); err != nil && v.unready == "" {
+		failed := *v
+		failed.unready = err.Error()
+		n.view.Store(&failed)
+	}
 }
 
 func (n *node) readInventory(v *view) error {
@@ -65,15 +72,17 @@ func (n *node) readInventory(v *view) error {
 	for _, a := range inv.Allocatables() {
 		v.health[cdi.DeviceName(a.UUID)] = reasonOf(a.Health)
 	}
+	if inv.Driver.State != device.DriverReady && inv.Driver.State != device.DriverNoDevices {
+		return fmt.Errorf("the driver is %s: %s", inv.Driver.State, inv.Driver.Reason)
+	}
+	return nil
+}
+
+func (n *node) loadSpecs(driver device.DriverState) error {
 	if err := n.resolver.Load(); err != nil {
 		return err
 	}
-	switch {
-	case inv.Driver.State == device.DriverNoDevices:
-		return nil
-	case inv.Driver.State != device.DriverReady:
-		return fmt.Errorf("the driver is %s: %s", inv.Driver.State, inv.Driver.Reason)
-	case !n.resolver.Serves():
+	if driver == device.DriverReady && !n.resolver.Serves() {
 		return fmt.Errorf("there is no spec of the driver in %q; see the device plugin's log and report.json", n.dir.SpecDir())
 	}
 	return nil
