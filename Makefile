@@ -31,8 +31,7 @@ demo: ## run three pods on a node made for the purpose; KEEP=1 leaves it running
 	@$(SAY) "demo: packages"; hack/install-deps.sh demo
 	@$(SAY) "demo: containerd and kubelet"; hack/build-tools.sh containerd kubelet
 	@$(SAY) "demo: a Debian image"; hack/fetch-image.sh
-	@$(SAY) "demo: our programs"; $(MAKE) build
-	@$(GO) build -o bin/test/demo ./test/demo
+	@$(SAY) "demo: our programs"; hack/progress.sh $(MAKE) build bin/test/demo
 	@$(SAY) "demo"; bin/test/demo
 
 .PHONY: build
@@ -53,6 +52,10 @@ build-probe:
 build-fake: bin/test/libnvidia-ml.so.1
 bin/test/libnvidia-ml.so.1: $(wildcard test/fakenvml/*.c test/fakenvml/*.h test/fakenvml/build.sh)
 	@test/fakenvml/build.sh $@
+
+.PHONY: bin/test/demo
+bin/test/demo:
+	@$(GO) build -o $@ ./test/demo
 
 .PHONY: install
 install: build ## install the daemons on this node (DESTDIR= for a package)

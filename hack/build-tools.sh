@@ -4,25 +4,13 @@
 # nvidia-container-toolkit...; build-tools.sh --print-dir prints where they lie.
 #
 # A program is built once for a state of its module's go.sum. Building
-# Kubernetes takes minutes, so something is printed every ten seconds.
+# Kubernetes takes minutes.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${NRI_GPU_CACHE:-$root/.cache}/tools
 bin=$cache/bin
 mkdir -p "$bin"
-
-# run COMMAND...: runs it, printing that it still does.
-run() {
-	local start=$SECONDS pid
-	"$@" &
-	pid=$!
-	while kill -0 $pid 2>/dev/null; do
-		sleep 1
-		if (((SECONDS - start) % 10 == 0)); then echo "   … $((SECONDS - start)) s"; fi
-	done
-	wait $pid
-}
 
 # build NAME MODULE FLAGS PACKAGE...
 build() {
@@ -34,7 +22,7 @@ build() {
 	if [ ! -e "$out/.done" ]; then
 		echo "building $name: $*"
 		mkdir -p "$out"
-		(cd "$module" && CGO_ENABLED=${CGO:-0} run go build -mod=readonly -trimpath -ldflags "$flags" -o "$out/" "$@")
+		(cd "$module" && CGO_ENABLED=${CGO:-0} "$root/hack/progress.sh" go build -mod=readonly -trimpath -ldflags "$flags" -o "$out/" "$@")
 		touch "$out/.done"
 	fi
 	for p in "$@"; do ln -sfn "$out/${p##*/}" "$bin/${p##*/}"; done

@@ -18,8 +18,8 @@ fi
 	rm -rf "$image"
 	mkdir -p "$image/lists" "$image/apt"
 	echo "making a Debian $suite image with debootstrap"
-	debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib "$suite" "$image/root" "$mirror" |
-		awk 'NR % 40 == 0 {print "   … " $0; fflush()}'
+	"$root/hack/progress.sh" debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib "$suite" "$image/root" "$mirror" |
+		awk 'NR % 20 == 0 {print "   … " $0; fflush()}'
 	# python3-pynvml is in contrib, and depends on a driver that the container
 	# gets from its node: so it is unpacked and not installed.
 	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite contrib" >"$image/contrib.list"
