@@ -37,10 +37,10 @@ type node struct {
 	keys     *cdi.Keyring
 }
 
-func newNode(t *testing.T) *node {
-	t.Helper()
-	n := &node{roots: roots.Roots{Dev: t.TempDir(), Host: t.TempDir()}, hook: filepath.Join(t.TempDir(), "gpu-hook")}
-	require.NoError(t, os.WriteFile(n.hook, []byte("#!/bin/sh\n"), 0o755))
+func newNode(tb testing.TB) *node {
+	tb.Helper()
+	n := &node{roots: roots.Roots{Dev: tb.TempDir(), Host: tb.TempDir()}, hook: filepath.Join(tb.TempDir(), "gpu-hook")}
+	require.NoError(tb, os.WriteFile(n.hook, []byte("#!/bin/sh\n"), 0o755))
 	inv := device.Inventory{
 		Driver: device.Driver{State: device.DriverReady, Version: fakehost.DriverVersion},
 		GPUs: []device.GPU{
@@ -48,17 +48,17 @@ func newNode(t *testing.T) *node {
 			{UUID: "GPU-1", Minor: 1, PCIBusID: "0000:0f:00.0", Health: device.Health{Healthy: true}},
 		},
 	}
-	require.NoError(t, fakeroot.Make(n.roots.Host, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
-	require.NoError(t, fakehost.Make(n.roots, inv, true))
-	res, err := specgen.Generate(t.Context(), inv, specgen.Config{Roots: n.roots, HookPath: n.hook})
-	require.NoError(t, err)
-	dir := state.Dir(t.TempDir())
+	require.NoError(tb, fakeroot.Make(n.roots.Host, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
+	require.NoError(tb, fakehost.Make(n.roots, inv, true))
+	res, err := specgen.Generate(tb.Context(), inv, specgen.Config{Roots: n.roots, HookPath: n.hook})
+	require.NoError(tb, err)
+	dir := state.Dir(tb.TempDir())
 	_, err = res.Publish(dir)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	n.resolver = cdi.NewResolver(dir.SpecDir(), nil)
-	require.NoError(t, n.resolver.Load())
-	n.keys, err = cdi.LoadOrCreateKeyring(filepath.Join(t.TempDir(), "alloc.key"))
-	require.NoError(t, err)
+	require.NoError(tb, n.resolver.Load())
+	n.keys, err = cdi.LoadOrCreateKeyring(filepath.Join(tb.TempDir(), "alloc.key"))
+	require.NoError(tb, err)
 	n.Injector = &inject.Injector{
 		Resolver: n.resolver,
 		Health: func(name string) string {
