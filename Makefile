@@ -85,7 +85,7 @@ test-e2e: build ## the tests on the real stack; needs root
 
 .PHONY: lint
 lint: ## golangci-lint, with the import directions
-	@$(SAY) "lint"; $(LINT) run ./...
+	@$(SAY) "lint"; $(LINT) run --allow-parallel-runners ./...
 
 .PHONY: fmt
 fmt: ## format the code
@@ -99,7 +99,8 @@ fuzz: ## run every fuzz test for FUZZTIME each
 
 .PHONY: golden
 golden: ## rewrite the golden files; read the diff
-	@$(GO) test ./... -run 'Golden|golden' -update || true
+	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test ./internal/specgen ./pkg/inject ./cmd/gpuctl
+	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test -tags e2e -count=1 ./test/e2e
 
 .PHONY: clean
 clean: ## remove what was built; the cache stays

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/nri-gpu/nri-gpu/internal/cli"
 )
 
 // command runs a command line that ends before anything starts.
@@ -42,7 +44,7 @@ func TestBadSettingsEndWithStatusTwoBeforeAnythingIsWritten(t *testing.T) {
 			dir := t.TempDir()
 			err := command(t, c.env, append(c.args, "--state-dir="+filepath.Join(dir, "s"), "--data-dir="+filepath.Join(dir, "l"))...)
 			require.ErrorContains(t, err, c.want)
-			require.Equal(t, 2, exitStatus(err), "%v", err)
+			require.Equal(t, 2, cli.Status(err), "%v", err)
 			entries, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			require.Empty(t, entries)
@@ -56,7 +58,7 @@ func TestFailuresOfTheMachineEndWithStatusOne(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "s"), nil, 0o600))
 	err := command(t, nil, "--state-dir="+filepath.Join(dir, "s"), "--data-dir="+dir, "--listen-address=")
 	require.Error(t, err)
-	require.Equal(t, 1, exitStatus(err), "%v", err)
+	require.Equal(t, 1, cli.Status(err), "%v", err)
 }
 
 func TestABrokenKeyIsAnErrorAtStartThatSaysWhatToDo(t *testing.T) {

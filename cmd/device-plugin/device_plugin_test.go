@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nri-gpu/nri-gpu/internal/cli"
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/discovery/nvml"
@@ -30,7 +31,7 @@ import (
 // TestMain is also the NVML worker: the daemon runs its own program.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == nvml.WorkerCommand {
-		if err := nvml.Serve(os.Args[2], gpuDeadline, os.Stdin, os.Stdout); err != nil {
+		if err := nvml.Serve(os.Args[2], nvml.GPUDeadline, os.Stdin, os.Stdout); err != nil {
 			panic(err)
 		}
 		return
@@ -350,7 +351,7 @@ func TestASecondInstanceIsRefused(t *testing.T) {
 	b.ready()
 	err := run(t.Context(), b.cfg, quiet())
 	require.ErrorContains(t, err, "another instance")
-	require.Equal(t, 1, exitStatus(err))
+	require.Equal(t, 1, cli.Status(err))
 }
 
 func TestAnAddressThatIsTakenEndsTheDaemonAtStart(t *testing.T) {

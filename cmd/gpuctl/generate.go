@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nri-gpu/nri-gpu/internal/cli"
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/devnodes"
@@ -63,18 +64,18 @@ func (g *generation) validate() error {
 		return err
 	}
 	if _, _, err := cdi.SplitKind(g.kind); err != nil {
-		return usage("--kind: %w", err)
+		return cli.Usage("--kind: %w", err)
 	}
 	if _, err := cdi.ParseCapabilities(strings.Join(g.capabilities, ",")); err != nil {
-		return usage("--capabilities: %w", err)
+		return cli.Usage("--capabilities: %w", err)
 	}
 	for _, n := range g.names {
 		if !slices.Contains([]specgen.Naming{specgen.ByIndex, specgen.ByUUID, specgen.ByTypeIndex}, specgen.Naming(n)) {
-			return usage("--device-names: %q is not index, uuid or type-index", n)
+			return cli.Usage("--device-names: %q is not index, uuid or type-index", n)
 		}
 	}
 	if len(g.names) == 0 {
-		return usage("--device-names: at least one is needed")
+		return cli.Usage("--device-names: at least one is needed")
 	}
 	if g.format == "" {
 		g.format = string(cdi.YAML)
@@ -83,10 +84,10 @@ func (g *generation) validate() error {
 		}
 	}
 	if g.format != string(cdi.JSON) && g.format != string(cdi.YAML) {
-		return usage("--format: %q is neither json nor yaml", g.format)
+		return cli.Usage("--format: %q is neither json nor yaml", g.format)
 	}
 	if g.output != "-" && !strings.HasSuffix(g.output, ".json") && !strings.HasSuffix(g.output, ".yaml") {
-		return usage("--output: %q ends in neither .json nor .yaml, and no runtime would read it", g.output)
+		return cli.Usage("--output: %q ends in neither .json nor .yaml, and no runtime would read it", g.output)
 	}
 	return nil
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,16 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/nri-gpu/nri-gpu/internal/config"
+	"github.com/nri-gpu/nri-gpu/internal/cli"
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/roots"
 	"github.com/nri-gpu/nri-gpu/internal/specgen"
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakehost"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakeroot"
+	"github.com/nri-gpu/nri-gpu/internal/testutil/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // dgx is a node with eight cards.
 type dgx struct {
@@ -137,7 +134,7 @@ func TestBadCommandLinesAreUsageErrors(t *testing.T) {
 	} {
 		_, err := d.generate(t, arg)
 		require.ErrorContains(t, err, want, arg)
-		require.True(t, errors.Is(err, errUsage) || config.IsError(err), arg)
+		require.Equal(t, 2, cli.Status(err), arg)
 	}
 }
 
@@ -162,13 +159,7 @@ func TestSimulateGolden(t *testing.T) {
 		out, err := gpuctl(t, "simulate", "-f", request, "--state-dir", string(dir), "--data-dir", t.TempDir())
 		require.NoError(t, err, request)
 		out = strings.NewReplacer(d.roots.Dev, "{{dev}}", d.roots.Host, "{{host}}", d.hook, "{{hook}}").Replace(out)
-		golden := strings.Replace(request, ".request.json", ".golden.json", 1)
-		if *update {
-			require.NoError(t, os.WriteFile(golden, []byte(out), 0o644))
-		}
-		want, err := os.ReadFile(golden)
-		require.NoError(t, err)
-		require.Equal(t, string(want), out, request)
+		golden.Equal(t, strings.Replace(request, ".request.json", ".golden.json", 1), out)
 	}
 }
 
@@ -177,8 +168,8 @@ func TestSimulateRefusesWhatIsNotARequest(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"pods": []}`), 0o644))
 	_, err := gpuctl(t, "simulate", "-f", file)
-	require.ErrorIs(t, err, errUsage)
+	require.Equal(t, 2, cli.Status(err))
 	require.ErrorContains(t, err, file)
 	_, err = gpuctl(t, "simulate")
-	require.ErrorIs(t, err, errUsage)
+	require.Equal(t, 2, cli.Status(err))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/nri-gpu/nri-gpu/internal/cli"
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/discovery/static"
@@ -67,7 +68,7 @@ type outcome struct {
 func (s *simulation) run(cmd *cobra.Command) error {
 	caps, err := cdi.ParseCapabilities(strings.Join(s.allowed, ","))
 	if err != nil {
-		return usage("--allowed-capabilities: %w", err)
+		return cli.Usage("--allowed-capabilities: %w", err)
 	}
 	req, err := s.request(cmd.InOrStdin())
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *simulation) request(stdin io.Reader) (*api.CreateContainerRequest, erro
 	var err error
 	switch s.file {
 	case "":
-		return nil, usage("-f is needed")
+		return nil, cli.Usage("-f is needed")
 	case "-":
 		data, err = io.ReadAll(stdin)
 	default:
@@ -101,7 +102,7 @@ func (s *simulation) request(stdin io.Reader) (*api.CreateContainerRequest, erro
 	}
 	req := &api.CreateContainerRequest{}
 	if err := protojson.Unmarshal(data, req); err != nil {
-		return nil, usage("%s is not a CreateContainerRequest as JSON: %w", s.file, err)
+		return nil, cli.Usage("%s is not a CreateContainerRequest as JSON: %w", s.file, err)
 	}
 	return req, nil
 }

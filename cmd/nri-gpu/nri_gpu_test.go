@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/nri-gpu/nri-gpu/internal/cli"
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/flock"
@@ -341,7 +341,7 @@ func TestBadSettingsEndTheProgramBeforeAnythingIsWritten(t *testing.T) {
 		cmd.SetArgs([]string{args, "--state-dir=" + filepath.Join(dir, "state"), "--cdi-dir=" + filepath.Join(dir, "cdi")})
 		err := cmd.ExecuteContext(t.Context())
 		require.ErrorContains(t, err, want, args)
-		require.True(t, config.IsError(err) || strings.Contains(fmt.Sprint(err), errUsage.Error()), args)
+		require.Equal(t, 2, cli.Status(err), args)
 	}
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package specgen_test
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,11 +17,10 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakehost"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakeroot"
+	goldenfile "github.com/nri-gpu/nri-gpu/internal/testutil/golden"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi/hookargs"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 const hook = "/usr/local/lib/nri-gpu/current/gpu-hook"
 
@@ -66,14 +64,7 @@ func generate(t *testing.T, inv device.Inventory, cfg specgen.Config) *specgen.R
 func golden(t *testing.T, name string, cfg specgen.Config, got []byte) {
 	t.Helper()
 	text := strings.NewReplacer(cfg.Roots.Dev, "{{dev}}", cfg.Roots.Host, "{{host}}").Replace(string(got))
-	file := filepath.Join("testdata", name+".json")
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text)
+	goldenfile.Equal(t, filepath.Join("testdata", name+".json"), text)
 }
 
 func TestGoldenLayouts(t *testing.T) {

@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,11 +16,10 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakehost"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakeroot"
+	"github.com/nri-gpu/nri-gpu/internal/testutil/golden"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/pkg/inject"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 const (
 	gpu0 = "nri-gpu.io/gpu=GPU-0"
@@ -98,14 +96,7 @@ func guard() *api.Mount {
 func (n *node) golden(t *testing.T, name string, got string) {
 	t.Helper()
 	text := strings.NewReplacer(n.roots.Dev, "{{dev}}", n.roots.Host, "{{host}}", n.hook, "{{hook}}").Replace(got)
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text)
+	golden.Equal(t, filepath.Join("testdata", name), text)
 }
 
 func TestAContainerOfNobodysConcernGetsNothing(t *testing.T) {

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,11 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakelib"
+	goldenfile "github.com/nri-gpu/nri-gpu/internal/testutil/golden"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/test/harness"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // waits waits until a container that never ran waits for a reason that has a
 // text.
@@ -56,15 +54,7 @@ func waitsAfter(t *testing.T, name string, runs int32, text string) string {
 // golden compares with what a person sees in `kubectl describe pod`.
 func golden(t *testing.T, name, text string) {
 	t.Helper()
-	file := filepath.Join("testdata", name+".txt")
-	text = strings.ReplaceAll(text, cluster.world.Dir, "{{dir}}") + "\n"
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text)
+	goldenfile.Equal(t, filepath.Join("testdata", name+".txt"), strings.ReplaceAll(text, cluster.world.Dir, "{{dir}}")+"\n")
 }
 
 func TestWithoutNRIGPUNothingStartsAndItStartsByItselfAfterwards(t *testing.T) {

@@ -15,6 +15,10 @@ import (
 // WorkerCommand is the hidden command of a program that runs Serve.
 const WorkerCommand = "nvml-worker"
 
+// GPUDeadline bounds what the driver may take for one GPU, unless a caller of
+// Serve says otherwise.
+const GPUDeadline = 3 * time.Second
+
 // answer is one line from the worker.
 type answer struct {
 	Inventory device.Inventory `json:"inventory"`
