@@ -16,7 +16,9 @@ GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 LINT     := $(TOOL) golangci-lint
 GOTEST   := $(TOOL) gotestsum --format pkgname-and-test-fails --
-STATIC   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w"
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X github.com/nri-gpu/nri-gpu/internal/version.linked=$(VERSION)
+STATIC   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 FUZZTIME ?= 20s
 SAY      := printf '\n\033[1m== %s\033[0m\n'
 
@@ -44,9 +46,9 @@ build-gpu-hook:
 	@$(STATIC) -o bin/gpu-hook ./cmd/gpu-hook
 # These two load NVML, which needs cgo and the machine's own loader.
 build-gpuctl:
-	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -o bin/gpuctl ./cmd/gpuctl
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpuctl ./cmd/gpuctl
 build-device-plugin:
-	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -o bin/gpu-device-plugin ./cmd/device-plugin
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpu-device-plugin ./cmd/device-plugin
 build-probe:
 	@$(STATIC) -o bin/test/probe ./test/probe
 build-fake: bin/test/libnvidia-ml.so.1

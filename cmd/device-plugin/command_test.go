@@ -32,7 +32,7 @@ func TestBadSettingsEndWithStatusTwoBeforeAnythingIsWritten(t *testing.T) {
 		"an argument":                {args: []string{"start"}, want: "start"},
 		"a wrong type":               {args: []string{"--discover-interval=soon"}, want: "discover-interval"},
 		"an interval that is no one": {args: []string{"--discover-interval=0s"}, want: "discover-interval"},
-		"a retry that is too often":  {env: map[string]string{"NRI_GPU_RETRY_INTERVAL": "1ms"}, want: "retry-interval"},
+		"a retry that is too often":  {env: map[string]string{"NRI_GPU_RETRY_INTERVAL": "1ms"}, want: "NRI_GPU_RETRY_INTERVAL"},
 		"a relative inventory":       {args: []string{"--inventory=gpus.json"}, want: "inventory"},
 		"an empty resource name":     {args: []string{"--resource-name="}, want: "resource-name"},
 		"a resource of Kubernetes":   {args: []string{"--resource-name=kubernetes.io/gpu"}, want: "kubernetes.io/gpu"},

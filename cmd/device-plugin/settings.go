@@ -49,11 +49,11 @@ func (s *settings) Validate() error {
 		value time.Duration
 	}{{"discover-interval", s.DiscoverInterval}, {"retry-interval", s.RetryInterval}} {
 		if f.value < minInterval {
-			errs = append(errs, &config.Error{Source: "setting", Key: f.key, Rule: fmt.Sprintf("%s is less than %s", f.value, minInterval)})
+			errs = append(errs, &config.Error{Source: "default", Key: f.key, Rule: fmt.Sprintf("%s is less than %s", f.value, minInterval)})
 		}
 	}
 	if s.Inventory != "" && !filepath.IsAbs(s.Inventory) {
-		errs = append(errs, &config.Error{Source: "setting", Key: "inventory", Rule: fmt.Sprintf("%q must be an absolute path", s.Inventory)})
+		errs = append(errs, &config.Error{Source: "default", Key: "inventory", Rule: fmt.Sprintf("%q must be an absolute path", s.Inventory)})
 	}
 	return errors.Join(errs...)
 }

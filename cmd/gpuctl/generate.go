@@ -36,6 +36,9 @@ func newGenerate() *cobra.Command {
 			if err := load(cmd); err != nil {
 				return err
 			}
+			if err := config.Validate(cmd.Flags(), &g.Paths); err != nil {
+				return err
+			}
 			if err := g.validate(); err != nil {
 				return err
 			}
@@ -60,9 +63,6 @@ func newGenerate() *cobra.Command {
 }
 
 func (g *generation) validate() error {
-	if err := g.Validate(); err != nil {
-		return err
-	}
 	if _, _, err := cdi.SplitKind(g.kind); err != nil {
 		return cli.Usage("--kind: %w", err)
 	}
@@ -97,7 +97,7 @@ func (g *generation) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if g.createNodes {
+	if g.createNodes && inv.Driver.State == device.DriverReady {
 		for _, p := range devnodes.Ensure(g.Roots(), inv).Problems {
 			fmt.Fprintf(cmd.ErrOrStderr(), "gpuctl: %s: %s\n", p.Node, p.Why)
 		}

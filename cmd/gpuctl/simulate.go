@@ -38,7 +38,7 @@ pass stand in container.CDIDevices. The node is that of the state directory; --i
 			if err := load(cmd); err != nil {
 				return err
 			}
-			if err := s.Validate(); err != nil {
+			if err := config.Validate(cmd.Flags(), &s.Paths); err != nil {
 				return err
 			}
 			return s.run(cmd)

@@ -27,7 +27,7 @@ func newCommand() *cobra.Command {
 			if err := config.Load(cmd.Flags(), os.LookupEnv); err != nil {
 				return err
 			}
-			if err := cfg.Validate(); err != nil {
+			if err := config.Validate(cmd.Flags(), &cfg); err != nil {
 				return err
 			}
 			return run(cmd.Context(), cfg, logging.New(os.Stderr, cfg.Log.Level, cfg.Log.Format))

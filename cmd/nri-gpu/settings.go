@@ -31,7 +31,7 @@ func (s *settings) addFlags(fs *pflag.FlagSet) {
 func (s *settings) Validate() error {
 	err := s.Daemon.Validate()
 	if !regexp.MustCompile(`^[0-9]{2}$`).MatchString(s.PluginIndex) {
-		err = errors.Join(err, &config.Error{Source: "setting", Key: "plugin-index", Rule: "must be two digits, such as 40"})
+		err = errors.Join(err, &config.Error{Source: "default", Key: "plugin-index", Rule: "must be two digits, such as 40"})
 	}
 	return err
 }

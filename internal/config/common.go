@@ -164,9 +164,9 @@ func (l *Log) Validate() error {
 	return errors.Join(errs...)
 }
 
-// invalid is a fault found after all sources were joined, so the setting is
-// named and not where it came from.
-func invalid(flag, rule string) error { return &Error{Source: "setting", Key: flag, Rule: rule} }
+// invalid is a fault found after all sources were joined; Validate finds out
+// where the value came from.
+func invalid(flag, rule string) error { return &Error{Source: sourceDefault, Key: flag, Rule: rule} }
 
 func absolute(flag, value string, optional bool) error {
 	if value == "" && optional {

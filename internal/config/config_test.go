@@ -31,7 +31,7 @@ func load(t *testing.T, args []string, env map[string]string, file string) (*con
 	if err := config.Load(fs, lookup); err != nil {
 		return &d, err
 	}
-	return &d, d.Validate()
+	return &d, config.Validate(fs, &d)
 }
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -70,12 +70,13 @@ func TestBadSettingsNameTheSourceTheKeyAndTheRule(t *testing.T) {
 		"a file that is not YAML":             {file: "a: [\n", want: []string{"config.yaml"}},
 		"a key that is set twice":             {file: "state-dir: /a\nstate-dir: /b\n", want: []string{"config.yaml"}},
 		"the file naming another file":        {file: "config: /x\n", want: []string{"config", "unknown key"}},
-		"an empty resource name":              {args: []string{"--resource-name="}, want: []string{"resource-name", "must not be empty"}},
+		"an empty resource name":              {args: []string{"--resource-name="}, want: []string{"command line: --resource-name", "must not be empty"}},
+		"an empty resource name in the file":  {file: "resource-name: ''\n", want: []string{"config.yaml: resource-name", "must not be empty"}},
 		"a resource name without a domain":    {args: []string{"--resource-name=gpu"}, want: []string{"resource-name", "no domain"}},
 		"a resource name of Kubernetes":       {args: []string{"--resource-name=kubernetes.io/gpu"}, want: []string{"resource-name", "own domain"}},
 		"a resource name with a bad letter":   {args: []string{"--resource-name=nvidia.com/g pu"}, want: []string{"resource-name", "not a name"}},
 		"a resource name for quotas":          {args: []string{"--resource-name=requests.nvidia.com/gpu"}, want: []string{"resource-name", "requests."}},
-		"a relative directory":                {env: map[string]string{"NRI_GPU_STATE_DIR": "x"}, want: []string{"state-dir", "absolute"}},
+		"a relative directory":                {env: map[string]string{"NRI_GPU_STATE_DIR": "x"}, want: []string{"environment: NRI_GPU_STATE_DIR", "absolute"}},
 		"an unknown way of injecting":         {args: []string{"--injection=magic"}, want: []string{"injection", "magic"}},
 		"an unknown capability":               {args: []string{"--allowed-capabilities=compute,telepathy"}, want: []string{"allowed-capabilities", "telepathy"}},
 		"an unknown log level":                {args: []string{"--log-level=loud"}, want: []string{"log-level", "loud"}},

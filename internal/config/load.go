@@ -17,9 +17,17 @@ const EnvPrefix = "NRI_GPU_"
 // FileFlag is the flag that names the YAML file.
 const FileFlag = "config"
 
+// Where a setting may come from, beside a file.
+const (
+	sourceFlag    = "command line"
+	sourceEnv     = "environment"
+	sourceDefault = "default"
+)
+
 // Error is a setting that cannot be used.
 type Error struct {
-	// Source is where it was set: a file's path, "environment" or "flag".
+	// Source is where it was set: a file's path, "environment", "command line" or
+	// "default".
 	Source string
 	// Key is the setting's name there.
 	Key string
@@ -49,7 +57,10 @@ func AddFileFlag(fs *pflag.FlagSet) {
 // as lookup gives it (os.LookupEnv) and from the file of --config.
 func Load(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	set := map[string]bool{}
-	fs.Visit(func(f *pflag.Flag) { set[f.Name] = true })
+	fs.Visit(func(f *pflag.Flag) {
+		set[f.Name] = true
+		remember(f, sourceFlag, "--"+f.Name)
+	})
 	if err := loadEnv(fs, lookup, set); err != nil {
 		return err
 	}
@@ -64,12 +75,13 @@ func loadEnv(fs *pflag.FlagSet, lookup func(string) (string, bool), set map[stri
 	var errs []error
 	fs.VisitAll(func(f *pflag.Flag) {
 		value, ok := lookup(EnvName(f.Name))
-		if !ok || set[f.Name] {
+		if !ok || set[f.Name] || f.Name != FileFlag && !isSetting(f.Name) {
 			return
 		}
 		set[f.Name] = true
+		remember(f, sourceEnv, EnvName(f.Name))
 		if err := assign(fs, f, []string{value}); err != nil {
-			errs = append(errs, &Error{Source: "environment", Key: EnvName(f.Name), Rule: err.Error()})
+			errs = append(errs, &Error{Source: sourceEnv, Key: EnvName(f.Name), Rule: err.Error()})
 		}
 	})
 	return errors.Join(errs...)
@@ -78,7 +90,7 @@ func loadEnv(fs *pflag.FlagSet, lookup func(string) (string, bool), set map[stri
 func loadFile(fs *pflag.FlagSet, path string, set map[string]bool) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return &Error{Source: "flag", Key: "--" + FileFlag, Rule: err.Error()}
+		return &Error{Source: sourceFlag, Key: "--" + FileFlag, Rule: err.Error()}
 	}
 	values, err := decode(data)
 	if err != nil {
@@ -87,18 +99,56 @@ func loadFile(fs *pflag.FlagSet, path string, set map[string]bool) error {
 	var errs []error
 	for _, kv := range values {
 		f := fs.Lookup(kv.key)
-		if f == nil || kv.key == FileFlag || kv.key == "help" {
+		if f == nil || !isSetting(kv.key) {
 			errs = append(errs, &Error{Source: path, Key: kv.key, Rule: "unknown key; known keys are " + strings.Join(names(fs), ", ")})
 			continue
 		}
 		if set[kv.key] {
 			continue
 		}
+		remember(f, path, kv.key)
 		if err := assign(fs, f, kv.values); err != nil {
 			errs = append(errs, &Error{Source: path, Key: kv.key, Rule: err.Error()})
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sourceKey is the annotation of a flag that holds where its value came from.
+const sourceKey = "nri-gpu-source"
+
+func remember(f *pflag.Flag, source, key string) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[sourceKey] = []string{source, key}
+}
+
+// Settings can be checked as a whole.
+type Settings interface{ Validate() error }
+
+// Validate checks settings that Load filled, and names in each error where the
+// value was set.
+func Validate(fs *pflag.FlagSet, s Settings) error {
+	err := s.Validate()
+	locate(fs, err)
+	return err
+}
+
+// locate walks a tree of joined errors.
+func locate(fs *pflag.FlagSet, err error) {
+	switch e := err.(type) { //nolint:errorlint // every branch is walked
+	case *Error:
+		if f := fs.Lookup(e.Key); f != nil && len(f.Annotations[sourceKey]) == 2 {
+			e.Source, e.Key = f.Annotations[sourceKey][0], f.Annotations[sourceKey][1]
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			locate(fs, inner)
+		}
+	case interface{ Unwrap() error }:
+		locate(fs, e.Unwrap())
+	}
 }
 
 func assign(fs *pflag.FlagSet, f *pflag.Flag, values []string) error {
@@ -114,10 +164,15 @@ func assign(fs *pflag.FlagSet, f *pflag.Flag, values []string) error {
 	return nil
 }
 
+// isSetting tells a setting from the flags that every program has.
+func isSetting(flag string) bool {
+	return !slices.Contains([]string{FileFlag, "help", "version"}, flag)
+}
+
 func names(fs *pflag.FlagSet) []string {
 	var out []string
 	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Name != FileFlag && f.Name != "help" {
+		if isSetting(f.Name) {
 			out = append(out, f.Name)
 		}
 	})

@@ -3,9 +3,15 @@ package version
 
 import "runtime/debug"
 
-// String is the version that was built in: a module version, or the commit
-// with "-dirty" when the tree had changes, or "unknown".
+// linked is the version that the Makefile names: what git describes.
+var linked string //nolint:gochecknoglobals // the linker can set nothing else
+
+// String is the version that was linked in, else what the build knows: a module
+// version, or the commit with "-dirty" when the tree had changes, or "unknown".
 func String() string {
+	if linked != "" {
+		return linked
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
