@@ -152,6 +152,10 @@ func TestDecodeSpecIsAsStrictAsARuntime(t *testing.T) {
 		"version too low": `{"cdiVersion":"0.3.0","kind":"a.b/c","devices":[{"name":"x","containerEdits":{"deviceNodes":[{"path":"/a","hostPath":"/b"}]}}]}`,
 		"bad hook":        `{"cdiVersion":"0.5.0","kind":"a.b/c","devices":[{"name":"x","containerEdits":{"hooks":[{"hookName":"never","path":"/x"}]}}]}`,
 		"not JSON":        `{`,
+		"nothing":         ``,
+		"null":            `null`,
+		"null nodes":      `{"cdiVersion":"0.5.0","kind":"a.b/c","devices":[{"name":"x","containerEdits":{"deviceNodes":[null]}}]}`,
+		"null mounts":     `{"cdiVersion":"0.5.0","kind":"a.b/c","containerEdits":{"mounts":[null]},"devices":[{"name":"x","containerEdits":{"env":["A=b"]}}]}`,
 	} {
 		_, err := cdi.DecodeSpec([]byte(text))
 		require.Error(t, err, name)

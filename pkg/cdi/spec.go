@@ -2,6 +2,7 @@ package cdi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,10 +62,25 @@ func DecodeSpec(data []byte) (*specs.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CDI spec: %w", err)
 	}
+	if raw == nil || hasNull(raw) {
+		return nil, errors.New("CDI spec: it is empty, or a list in it has an empty element")
+	}
 	if err := validate(raw); err != nil {
 		return nil, fmt.Errorf("CDI spec of kind %q: %w", raw.Kind, err)
 	}
 	return raw, nil
+}
+
+// hasNull finds list elements that YAML and JSON allow to be null, and the CDI
+// library does not expect to be.
+func hasNull(spec *specs.Spec) bool {
+	edits := []specs.ContainerEdits{spec.ContainerEdits}
+	for i := range spec.Devices {
+		edits = append(edits, spec.Devices[i].ContainerEdits)
+	}
+	return slices.ContainsFunc(edits, func(e specs.ContainerEdits) bool {
+		return slices.Contains(e.DeviceNodes, nil) || slices.Contains(e.NetDevices, nil) || slices.Contains(e.Hooks, nil) || slices.Contains(e.Mounts, nil)
+	})
 }
 
 func validate(spec *specs.Spec) error {
@@ -75,7 +91,7 @@ func validate(spec *specs.Spec) error {
 		return err
 	}
 	if len(spec.Devices) == 0 {
-		return fmt.Errorf("it has no device")
+		return errors.New("it has no device")
 	}
 	if err := (&cdilib.ContainerEdits{ContainerEdits: &spec.ContainerEdits}).Validate(); err != nil {
 		return err
