@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -50,79 +51,116 @@ func (d *daemon) connect(ctx context.Context) {
 // session is one connection, with a stub of its own: a stub that failed to
 // register uses its dead connection for ever.
 func (d *daemon) session(ctx context.Context) (wasSynced bool, err error) {
-	conn, err := (&net.Dialer{Timeout: lastWait}).DialContext(ctx, "unix", d.cfg.NRISocket)
+	dialled, err := (&net.Dialer{Timeout: lastWait}).DialContext(ctx, "unix", d.cfg.NRISocket)
 	if err != nil {
 		return false, fmt.Errorf("connect to NRI: %w; is NRI switched on in the container runtime, and is it running", err)
 	}
-	// Closing the connection is what ends every wait of the stub. Its context is
-	// that of the requests which it serves, so it lives as long as the session.
+	conn := &watchedConn{Conn: dialled, lost: make(chan struct{})}
 	defer conn.Close()
+	// The stub's context is that of the requests which it serves, so it lives as
+	// long as the session.
 	serve, cancel := context.WithCancel(ctx)
 	defer cancel()
-	closed := make(chan struct{})
 	synced := make(chan struct{})
 	p := d.newPlugin(func() { close(synced) })
 	s, err := stub.New(p,
 		stub.WithPluginName(pluginName), stub.WithPluginIdx(d.cfg.PluginIndex), stub.WithConnection(conn),
-		stub.WithOnClose(func() { close(closed) }), stub.WithLogger(logging.NRI{Log: d.log}),
+		stub.WithOnClose(conn.markLost), stub.WithLogger(logging.NRI{Log: d.log}),
 		// A runtime that knows it fails a request that we do not answer.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}))
 	if err != nil {
 		return false, fmt.Errorf("make NRI stub: %w", err)
 	}
-	start := func() error { return s.Start(serve) }
-	if err := d.register(ctx, start, conn, synced, closed); err != nil {
-		s.Stop()
+	started := start(serve, s)
+	defer p.end(context.WithoutCancel(ctx), s, conn, started)
+	if err := register(ctx, started, synced, conn.lost); err != nil {
 		return false, err
 	}
 	p.setDeadline(s.RequestTimeout())
 	d.setConnected(true)
-	select {
-	case <-closed:
-		err = errors.New("the runtime closed the connection")
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
 	// The guard goes first: from here on nobody would take it away.
-	d.setConnected(false)
-	s.Stop()
-	return true, err
+	defer d.setConnected(false)
+	select {
+	case <-conn.lost:
+		return true, errors.New("the runtime closed the connection")
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
 }
 
-// register starts the stub and waits for Synchronize, which alone means that
-// the runtime calls us.
-func (d *daemon) register(ctx context.Context, start func() error, conn net.Conn, synced, closed <-chan struct{}) error {
+// starting is a stub's Start under way.
+type starting struct {
+	done chan struct{}
+	err  error // valid when done is closed
+}
+
+func start(ctx context.Context, s stub.Stub) *starting {
+	st := &starting{done: make(chan struct{})}
+	go func() {
+		defer close(st.done)
+		st.err = s.Start(ctx)
+	}()
+	return st
+}
+
+// register waits until Start has returned and Synchronize was called, which
+// alone means that the runtime calls us.
+func register(ctx context.Context, st *starting, synced, lost <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, registration)
 	defer cancel()
-	started := make(chan error, 1)
-	go func() { started <- start() }()
-	for {
+	for _, step := range []<-chan struct{}{st.done, synced} {
 		select {
-		case err := <-started:
-			if err != nil {
-				return fmt.Errorf("register with NRI: %w", err)
+		case <-step:
+			if step == st.done && st.err != nil {
+				return fmt.Errorf("register with NRI: %w", st.err)
 			}
-			started = nil
-		case <-synced:
-			if started != nil {
-				if err := <-started; err != nil {
-					return fmt.Errorf("register with NRI: %w", err)
-				}
-			}
-			return nil
-		case <-closed:
+		case <-lost:
 			return errors.New("the runtime closed the connection while we registered")
 		case <-ctx.Done():
-			// Start does not honour its context while it waits for Configure.
-			_ = conn.Close()
-			var cause error
-			if started != nil {
-				cause = <-started
-			}
-			return fmt.Errorf("register with NRI: %w; the runtime may be busy stopping a container", errors.Join(ctx.Err(), cause))
+			return fmt.Errorf("register with NRI: %w; the runtime may be busy stopping a container", ctx.Err())
 		}
 	}
+	return nil
 }
+
+// letGo is how long a stub has to notice that its connection is closed.
+const letGo = 500 * time.Millisecond
+
+// end closes the connection and waits until the stub has let go of it. A stub
+// whose peer goes away between Register and Configure waits for Configure for
+// ever, holding its lock; it is given one, which fails.
+func (p *plugin) end(ctx context.Context, s stub.Stub, conn net.Conn, st *starting) {
+	p.over.Store(true)
+	_ = conn.Close() // it may be closed already
+	select {
+	case <-st.done:
+	case <-time.After(letGo):
+		if service, ok := s.(api.PluginService); ok {
+			_, _ = service.Configure(ctx, &api.ConfigureRequest{}) // its error is what ends Start
+		}
+		<-st.done
+	}
+	s.Stop()
+}
+
+// watchedConn tells when a connection is lost. The stub's own callback cannot be
+// relied on: it waits for the stub's lock.
+type watchedConn struct {
+	net.Conn
+	once sync.Once
+	lost chan struct{}
+}
+
+// Read marks the connection as lost when it fails.
+func (c *watchedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.markLost()
+	}
+	return n, err
+}
+
+func (c *watchedConn) markLost() { c.once.Do(func() { close(c.lost) }) }
 
 // setDeadline keeps us well within the runtime's own.
 func (p *plugin) setDeadline(request time.Duration) {

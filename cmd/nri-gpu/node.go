@@ -49,14 +49,16 @@ func (n *node) reload() {
 	if err := n.readInventory(v); err != nil {
 		v.unready = err.Error()
 	}
-	// Health before specs: a device that has gone is then refused for the reason
-	// that its driver has, and one that is new is named by no guard yet.
-	n.view.Store(v)
-	if err := n.loadSpecs(v.driver.State); err != nil && v.unready == "" {
-		failed := *v
-		failed.unready = err.Error()
-		n.view.Store(&failed)
+	if v.unready != "" {
+		// The reason first: a container that comes between the two is refused for
+		// the reason that the driver has, and not because its spec is gone.
+		n.view.Store(v)
 	}
+	if err := n.loadSpecs(v.driver.State); err != nil && v.unready == "" {
+		v.unready = err.Error()
+	}
+	// A view without a reason is seen only when its specs are there.
+	n.view.Store(v)
 }
 
 func (n *node) readInventory(v *view) error {

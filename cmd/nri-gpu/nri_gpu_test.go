@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/ttrpc"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -232,6 +234,67 @@ func TestASocketThatDropsConnectionsIsTriedUntilItIsReal(t *testing.T) {
 	r := b.runtime("v2.4.2")
 	defer r.Stop()
 	b.serving(true)
+}
+
+// TestARuntimeThatGoesBetweenRegisterAndConfigure answers what a stub sends
+// first, Register, and closes before it sends Configure.
+func TestARuntimeThatGoesBetweenRegisterAndConfigure(t *testing.T) {
+	b := newBench(t)
+	b.publish()
+	l, err := net.Listen("unix", b.cfg.NRISocket)
+	require.NoError(t, err)
+	registered := make(chan struct{})
+	go func() {
+		defer close(registered)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		answerRegister(conn)
+		_ = conn.Close()
+	}()
+	b.start()
+	<-registered
+	require.NoError(t, l.Close())
+	r := b.runtime("v2.4.2")
+	defer r.Stop()
+	b.serving(true)
+}
+
+// answerRegister serves NRI's runtime service on a connection, and returns when
+// a plugin was registered.
+func answerRegister(conn net.Conn) {
+	mux := multiplex.Multiplex(conn)
+	listener, err := mux.Listen(multiplex.RuntimeServiceConn)
+	if err != nil {
+		return
+	}
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return
+	}
+	service := &onlyRegister{done: make(chan struct{})}
+	api.RegisterRuntimeService(server, service)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(context.Background(), listener)
+	}()
+	<-service.done
+	_ = server.Shutdown(context.Background()) // after the answer
+	_ = mux.Close()
+	<-served
+}
+
+type onlyRegister struct{ done chan struct{} }
+
+func (o *onlyRegister) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
+	close(o.done)
+	return &api.Empty{}, nil
+}
+
+func (*onlyRegister) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return &api.UpdateContainersResponse{}, nil
 }
 
 func TestASecondInstanceIsRefused(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -33,6 +34,8 @@ type plugin struct {
 	// synced is called when the runtime has told its containers.
 	synced   func()
 	deadline atomic.Int64 // nanoseconds
+	// over says that the connection is lost, whatever still calls.
+	over     atomic.Bool
 	inflight *inflight
 }
 
@@ -45,6 +48,9 @@ var (
 
 // Configure learns who the runtime is.
 func (p *plugin) Configure(_ context.Context, _, name, version string) (api.EventMask, error) {
+	if p.over.Load() {
+		return 0, errors.New("the connection is lost")
+	}
 	return 0, p.configured(cdi.Runtime{Name: name, Version: version})
 }
 

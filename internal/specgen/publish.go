@@ -12,51 +12,63 @@ import (
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
 
-// Publish writes the specs, the report and, last, the inventory to the state
-// directory: who sees a device in the inventory finds its spec. A kind that is
-// no more is removed. changed says whether any file was.
+// Publish writes the specs, the report and the inventory to the state
+// directory, and then removes the kinds that are no more: who sees a device in
+// the inventory finds its spec, when devices come and when they go. changed says
+// whether any file was.
 func (r *Result) Publish(dir state.Dir) (changed bool, err error) {
+	var files []file
 	for _, kind := range kinds() {
-		c, err := r.publishKind(dir, kind)
+		if spec, ok := r.Specs[kind]; ok {
+			data, err := cdi.EncodeSpec(spec, cdi.JSON, "")
+			if err != nil {
+				return false, err
+			}
+			files = append(files, file{specFile(dir, kind), data})
+		}
+	}
+	for path, value := range map[string]any{dir.Report(): r.Report, dir.Inventory(): r.Inventory} {
+		data, err := json.MarshalIndent(value, "", "  ")
+		if err != nil {
+			return false, fmt.Errorf("encode %q: %w", path, err)
+		}
+		files = append(files, file{path, append(data, '\n')})
+	}
+	for _, f := range files {
+		c, err := state.WriteFile(f.path, f.data, 0o644)
 		if err != nil {
 			return changed, err
 		}
 		changed = changed || c
 	}
-	for _, f := range []struct {
-		path  string
-		value any
-	}{{dir.Report(), r.Report}, {dir.Inventory(), r.Inventory}} {
-		data, err := json.MarshalIndent(f.value, "", "  ")
-		if err != nil {
-			return changed, fmt.Errorf("encode %q: %w", f.path, err)
+	removed, err := r.removeStale(dir)
+	return changed || removed, err
+}
+
+type file struct {
+	path string
+	data []byte
+}
+
+func specFile(dir state.Dir, kind string) string {
+	return filepath.Join(dir.SpecDir(), cdi.SpecFileName(kind))
+}
+
+func (r *Result) removeStale(dir state.Dir) (removed bool, err error) {
+	for _, kind := range kinds() {
+		if _, ok := r.Specs[kind]; ok {
+			continue
 		}
-		c, err := state.WriteFile(f.path, append(data, '\n'), 0o644)
-		if err != nil {
-			return changed, err
+		switch err := os.Remove(specFile(dir, kind)); {
+		case err == nil:
+			removed = true
+		case !errors.Is(err, fs.ErrNotExist):
+			return removed, fmt.Errorf("remove a spec that is no more: %w", err)
 		}
-		changed = changed || c
 	}
-	return changed, nil
+	return removed, nil
 }
 
 func kinds() []string {
 	return []string{cdi.KindGPU, cdi.KindDriver, cdi.KindGDS, cdi.KindGDRCopy, cdi.KindMOFED, cdi.KindNVSwitch, cdi.KindIMEX}
-}
-
-func (r *Result) publishKind(dir state.Dir, kind string) (bool, error) {
-	path := filepath.Join(dir.SpecDir(), cdi.SpecFileName(kind))
-	spec, ok := r.Specs[kind]
-	if !ok {
-		err := os.Remove(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	data, err := cdi.EncodeSpec(spec, cdi.JSON, "")
-	if err != nil {
-		return false, err
-	}
-	return state.WriteFile(path, data, 0o644)
 }
