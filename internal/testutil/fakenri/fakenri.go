@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
@@ -38,9 +39,11 @@ func Socket(dir string) string { return filepath.Join(dir, "nri.sock") }
 // Start listens and accepts plugins.
 func Start(o Options) (*Runtime, error) {
 	r := &Runtime{Synced: make(chan struct{}, 16)}
+	// The adaptation synchronises with nobody when it starts.
+	var serving atomic.Bool
 	synchronise := func(ctx context.Context, cb adaptation.SyncCB) error {
 		_, err := cb(ctx, o.Pods, o.Containers)
-		if err == nil {
+		if err == nil && serving.Load() {
 			r.Synced <- struct{}{}
 		}
 		return err
@@ -55,6 +58,7 @@ func Start(o Options) (*Runtime, error) {
 	if err := a.Start(); err != nil {
 		return nil, fmt.Errorf("start an NRI runtime: %w", err)
 	}
+	serving.Store(true)
 	r.adaptation = a
 	if r.front, err = newProxy(Socket(o.Dir), inner(o.Dir)); err != nil {
 		a.Stop()
