@@ -51,8 +51,24 @@ func left(t *testing.T) []string {
 	return out
 }
 
+// machine lists what lies in the machine's own directories, three levels deep:
+// programs write to places that they were not told of.
+func machine(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, top := range []string{"/etc", "/opt", "/srv", "/usr/libexec", "/usr/local", "/var/cache", "/var/lib", "/var/log", "/run", "/dev"} {
+		for _, depth := range []string{"*", "*/*", "*/*/*"} {
+			found, err := filepath.Glob(filepath.Join(top, depth))
+			require.NoError(t, err)
+			out = append(out, found...)
+		}
+	}
+	return out
+}
+
 func TestTheDemoRunsTwiceInARowAndLeavesNothing(t *testing.T) {
 	exe := build(t)
+	before := machine(t)
 	for range 2 {
 		out, err := exec.CommandContext(t.Context(), exe).CombinedOutput()
 		require.NoError(t, err, string(out))
@@ -63,6 +79,7 @@ func TestTheDemoRunsTwiceInARowAndLeavesNothing(t *testing.T) {
 		}
 		require.Empty(t, left(t))
 	}
+	require.Equal(t, before, machine(t), "nothing is written beside the working directory")
 }
 
 func TestADemoThatIsKilledLeavesNothing(t *testing.T) {

@@ -42,6 +42,8 @@ root = '%[1]s/containerd'
 state = '/run/containerd/state'
 [grpc]
   address = '` + ContainerdSocket + `'
+[plugins.'io.containerd.internal.v1.opt']
+  path = '%[1]s/opt'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '` + pauseImage + `'
 [plugins.'io.containerd.cri.v1.runtime']

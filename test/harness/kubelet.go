@@ -43,6 +43,7 @@ podLogsDir: %[2]s/pod-logs
 resolvConf: ""
 syncFrequency: 10s
 nodeStatusUpdateFrequency: 2s
+volumePluginDir: %[2]s/volume-plugins
 registerNode: %[3]t
 %[4]s`
 

@@ -72,7 +72,7 @@ func NewGPUNode(w *World, bin, profile string) (*GPUNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n, fakehost.Make(n.Roots, inventory(config), true)
+	return n, fakehost.Make(n.Roots, inventory(config))
 }
 
 // RealGPUNode is this machine with its own GPUs.

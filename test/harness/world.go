@@ -210,8 +210,15 @@ func furnish(dir string) error {
 	if err := privateRun(dir); err != nil {
 		return fmt.Errorf("mount a private /run: %w", err)
 	}
-	if err := privateVarLib(dir); err != nil {
-		return err
+	for _, d := range []string{"/var/lib", "/var/log"} {
+		if err := private(dir, d); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"/var/lib/kubelet", "/var/lib/nri-gpu"} {
+		if err := empty(d); err != nil {
+			return err
+		}
 	}
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
@@ -278,27 +285,30 @@ func privateRun(dir string) error {
 	return unix.Unmount(old, unix.MNT_DETACH)
 }
 
-// privateVarLib makes changes below /var/lib ours alone: the kubelet's device
-// plugin directory is a constant below it, and our own data directory too.
-func privateVarLib(dir string) error {
-	layers := filepath.Join(dir, "var-lib")
+// private makes changes below a directory of the machine the world's alone: the
+// kubelet's device plugin directory and its links to logs have constant paths.
+func private(dir, target string) error {
+	layers := filepath.Join(dir, "private", filepath.Base(target))
 	upper, work := filepath.Join(layers, "upper"), filepath.Join(layers, "work")
-	for _, d := range []string{layers, upper, work} {
+	for _, d := range []string{upper, work} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
-	data := fmt.Sprintf("lowerdir=/var/lib,upperdir=%s,workdir=%s", upper, work)
-	if err := unix.Mount("overlay", "/var/lib", "overlay", 0, data); err != nil {
-		return fmt.Errorf("mount a private /var/lib: %w", err)
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", target, upper, work)
+	if err := unix.Mount("overlay", target, "overlay", 0, data); err != nil {
+		return fmt.Errorf("mount a private %s: %w", target, err)
 	}
-	for _, d := range []string{"/var/lib/kubelet", "/var/lib/nri-gpu"} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount("tmpfs", d, "tmpfs", 0, "mode=755"); err != nil {
-			return fmt.Errorf("mount %s: %w", d, err)
-		}
+	return nil
+}
+
+// empty hides what a directory has.
+func empty(target string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount %s: %w", target, err)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func newNode(t *testing.T) node {
 	n.nvml = files[0]
 	n.version = strings.TrimPrefix(filepath.Base(n.nvml), "libnvidia-ml.so.")
 	inv := device.Inventory{GPUs: []device.GPU{{UUID: uuid, PCIBusID: "0000:00:1e.0", NUMANode: -1}}}
-	require.NoError(t, fakehost.Make(n.roots, inv, true))
+	require.NoError(t, fakehost.Make(n.roots, inv))
 	require.NoError(t, os.WriteFile(n.roots.Sys("module", "nvidia", "version"), []byte(n.version+"\n"), 0o644))
 	return n
 }

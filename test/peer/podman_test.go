@@ -33,6 +33,7 @@ func podman(t *testing.T, rootfs string, node *harness.GPUNode, device string) r
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "podman", "--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs",
+		"--network-config-dir", filepath.Join(dir, "networks"),
 		"--cgroup-manager", "cgroupfs", "--runtime", "/usr/sbin/runc", "--events-backend", "none",
 		"run", "--rm", "--network", "none", "--cgroup-parent", "/"+world.Cgroup, "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
 		"--cap-add", "MKNOD", "--volume", filepath.Join(top(t), "bin", "test")+":/probe:ro", "--volume", node.InsideConfig()+":"+harness.InsideConfigPath+":ro",
@@ -72,6 +73,9 @@ func TestPodmanReadsOurSpec(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 
+	// Of the machine's directories /etc alone is not private to the world.
+	before, err := filepath.Glob("/etc/*/*/*")
+	require.NoError(t, err)
 	image := harness.DebianImage(cache(t)).Root
 	for name, minors := range map[string][]uint32{"0": {0}, "all": {0, 1, 2, 3, 4, 5, 6, 7}} {
 		t.Run(name, func(t *testing.T) {
@@ -91,4 +95,7 @@ func TestPodmanReadsOurSpec(t *testing.T) {
 			require.True(t, slices.Contains(r.Env, "NVIDIA_VISIBLE_DEVICES=void"))
 		})
 	}
+	after, err := filepath.Glob("/etc/*/*/*")
+	require.NoError(t, err)
+	require.Equal(t, before, after, "nothing is written into /etc")
 }
