@@ -75,7 +75,7 @@ func newBench(t *testing.T) *bench {
 		},
 	}
 	require.NoError(t, fakeroot.Make(b.cfg.HostRoot, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
-	require.NoError(t, fakehost.Make(b.cfg.Roots(), b.inv, true))
+	require.NoError(t, fakehost.Make(b.cfg.Roots(), b.inv))
 	b.writeInventory()
 	b.chooseCarrier()
 	b.kubelet = fakekubelet.New(t, b.cfg.KubeletDir, fakekubelet.Script{KeyedBySocket: true, Streams: 1})

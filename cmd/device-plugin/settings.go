@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -11,9 +10,8 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/discovery"
-	"github.com/nri-gpu/nri-gpu/internal/discovery/nvml"
+	"github.com/nri-gpu/nri-gpu/internal/discovery/nvmlcmd"
 	"github.com/nri-gpu/nri-gpu/internal/discovery/static"
-	"github.com/nri-gpu/nri-gpu/internal/driverroot"
 	"github.com/nri-gpu/nri-gpu/internal/specgen"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
@@ -71,19 +69,10 @@ func (s *settings) discoverer() (d discovery.Discoverer, stop func(), err error)
 	if s.Inventory != "" {
 		return static.New(s.Inventory), func() {}, nil
 	}
-	self, err := os.Executable()
+	n, err := nvmlcmd.Discoverer(s.Roots(), s.NVMLLibrary)
 	if err != nil {
-		return nil, nil, fmt.Errorf("find this program, which NVML runs in: %w", err)
+		return nil, nil, err
 	}
-	n := nvml.New(nvml.Options{
-		Roots: s.Roots(), Command: []string{self, nvml.WorkerCommand},
-		Library: func() (string, error) {
-			if s.NVMLLibrary != "" {
-				return s.NVMLLibrary, nil
-			}
-			return driverroot.NVML(s.Roots())
-		},
-	})
 	return n, n.Close, nil
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -13,9 +12,8 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/devnodes"
-	"github.com/nri-gpu/nri-gpu/internal/discovery/nvml"
+	"github.com/nri-gpu/nri-gpu/internal/discovery/nvmlcmd"
 	"github.com/nri-gpu/nri-gpu/internal/discovery/static"
-	"github.com/nri-gpu/nri-gpu/internal/driverroot"
 	"github.com/nri-gpu/nri-gpu/internal/specgen"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
@@ -148,19 +146,10 @@ func (g *generation) discover(ctx context.Context) (device.Inventory, error) {
 	if g.inventory != "" {
 		return static.New(g.inventory).Discover(ctx), nil
 	}
-	exe, err := os.Executable()
+	d, err := nvmlcmd.Discoverer(g.Roots(), g.NVMLLibrary)
 	if err != nil {
-		return device.Inventory{}, fmt.Errorf("find this program: %w", err)
+		return device.Inventory{}, err
 	}
-	d := nvml.New(nvml.Options{
-		Roots: g.Roots(), Command: []string{exe, nvml.WorkerCommand},
-		Library: func() (string, error) {
-			if g.NVMLLibrary != "" {
-				return g.NVMLLibrary, nil
-			}
-			return driverroot.NVML(g.Roots())
-		},
-	})
 	defer d.Close()
 	return d.Discover(ctx), nil
 }

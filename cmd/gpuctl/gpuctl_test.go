@@ -41,7 +41,7 @@ func newDGX(t *testing.T) *dgx {
 		})
 	}
 	require.NoError(t, fakeroot.Make(d.roots.Host, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
-	require.NoError(t, fakehost.Make(d.roots, d.inv, true))
+	require.NoError(t, fakehost.Make(d.roots, d.inv))
 	data, err := json.Marshal(d.inv)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(d.inventory, data, 0o644))

@@ -66,7 +66,7 @@ func newBench(t *testing.T) *bench {
 		},
 	}
 	require.NoError(t, fakeroot.Make(b.roots.Host, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
-	require.NoError(t, fakehost.Make(b.roots, b.inv, true))
+	require.NoError(t, fakehost.Make(b.roots, b.inv))
 	return b
 }
 

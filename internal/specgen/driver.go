@@ -2,6 +2,7 @@ package specgen
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -99,7 +100,7 @@ func (g *generator) capability(files *driverroot.Files, c cdi.Capability) specs.
 		}
 		g.mount(&edits, l.File, readOnly())
 		args.Libraries = append(args.Libraries, hookargs.Library{Path: l.Container, SONAME: l.SONAME, Is32Bit: l.Is32Bit})
-		for _, link := range sortedKeys(l.Links) {
+		for _, link := range slices.Sorted(maps.Keys(l.Links)) {
 			args.Links = append(args.Links, hookargs.Link{Path: link, Target: l.Links[link]})
 		}
 	}
@@ -139,15 +140,6 @@ func (g *generator) hook(edits *specs.ContainerEdits, args hookargs.Args) {
 	edits.Hooks = append(edits.Hooks, &specs.Hook{
 		HookName: "createContainer", Path: g.cfg.HookPath, Args: args.Encode(), Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
 	})
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // extraSpecs are the kinds of devices beside GPUs, each when its nodes are

@@ -37,7 +37,6 @@ type Result struct {
 	// allow.
 	Inventory device.Inventory
 	Report    Report
-	config    Config
 }
 
 // Report is what was looked for on the node.
@@ -59,7 +58,7 @@ type Node struct {
 // Generate makes the specs of a node. A driver that cannot serve makes every
 // card unhealthy, with the reason; it is an error of no call.
 func Generate(ctx context.Context, inv device.Inventory, cfg Config) (*Result, error) {
-	g := &generator{cfg: cfg, res: &Result{Specs: map[string]*specs.Spec{}, Inventory: clone(inv), config: cfg}}
+	g := &generator{cfg: cfg, res: &Result{Specs: map[string]*specs.Spec{}, Inventory: clone(inv)}}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("generate specs: %w", err)
 	}

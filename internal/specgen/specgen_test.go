@@ -49,7 +49,7 @@ func node(t *testing.T, layout string) specgen.Config {
 		files = "ubuntu"
 	}
 	require.NoError(t, fakeroot.Make(filepath.Join(r.Host, root), fakeroot.Options{Layout: files, Version: fakehost.DriverVersion}))
-	require.NoError(t, fakehost.Make(r, inventory(), true))
+	require.NoError(t, fakehost.Make(r, inventory()))
 	return specgen.Config{Roots: r, HookPath: hook}
 }
 

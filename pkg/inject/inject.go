@@ -3,6 +3,7 @@ package inject
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -134,7 +135,7 @@ func (i *Injector) names(pod *api.PodSandbox, c *api.Container) ([]cdi.Name, cdi
 // annotated reads the signed annotations of the container.
 func (i *Injector) annotated(pod *api.PodSandbox, c *api.Container) ([]string, error) {
 	var out []string
-	for _, key := range sortedKeys(c.GetAnnotations()) {
+	for _, key := range slices.Sorted(maps.Keys(c.GetAnnotations())) {
 		if !strings.HasPrefix(key, cdi.AnnotationPrefix) {
 			continue
 		}
@@ -279,13 +280,4 @@ func lookup(env []string, key string) []string {
 		}
 	}
 	return out
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -47,7 +47,7 @@ func newNode(tb testing.TB) *node {
 		},
 	}
 	require.NoError(tb, fakeroot.Make(n.roots.Host, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
-	require.NoError(tb, fakehost.Make(n.roots, inv, true))
+	require.NoError(tb, fakehost.Make(n.roots, inv))
 	res, err := specgen.Generate(tb.Context(), inv, specgen.Config{Roots: n.roots, HookPath: n.hook})
 	require.NoError(tb, err)
 	dir := state.Dir(tb.TempDir())

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
@@ -15,7 +16,7 @@ func (d *Discoverer) complete(a answer) device.Inventory {
 	if inv.Driver.Version == "" {
 		inv.Driver.Version = hostfs.DriverVersion(d.opts.Roots)
 	}
-	for _, index := range sortedKeys(a.Lost) {
+	for _, index := range slices.Sorted(maps.Keys(a.Lost)) {
 		inv.GPUs = append(inv.GPUs, d.lost(&inv, index, a.Lost[index])...)
 	}
 	minors := hostfs.ReadMIGMinors(d.opts.Roots)
@@ -64,13 +65,4 @@ func (d *Discoverer) lost(inv *device.Inventory, index int, why string) []device
 		inv.Driver.Reason = fmt.Sprintf("GPU with index %d cannot be named: %s", index, why)
 	}
 	return nil
-}
-
-func sortedKeys(m map[int]string) []int {
-	keys := make([]int, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -1,7 +1,9 @@
 package nvml
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -51,10 +53,7 @@ func (w *worker) readLinks(gpus []device.GPU) []device.Link {
 		}
 	}
 	slices.SortFunc(links, func(x, y device.Link) int {
-		if x.A != y.A {
-			return compare(x.A, y.A)
-		}
-		return compare(x.B, y.B)
+		return cmp.Or(strings.Compare(x.A, y.A), strings.Compare(x.B, y.B))
 	})
 	return links
 }
@@ -109,14 +108,4 @@ func pcieLevel(level gonvml.GpuTopologyLevel) device.PCIeLevel {
 	default:
 		return device.PCIeSystem
 	}
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -19,11 +19,11 @@ import (
 // DriverVersion is the version that the fake machines run.
 const DriverVersion = "535.309.01"
 
-// Make fills the roots. With uvm false the nvidia-uvm module is not loaded.
-func Make(r roots.Roots, inv device.Inventory, uvm bool) error {
+// Make fills the roots.
+func Make(r roots.Roots, inv device.Inventory) error {
 	files := map[string]string{
 		r.Proc("driver", "nvidia", "version"): fmt.Sprintf("NVRM version: NVIDIA UNIX x86_64 Kernel Module  %s  Tue Nov  4 12:00:00 UTC 2025\n", DriverVersion),
-		r.Proc("devices"):                     procDevices(uvm),
+		r.Proc("devices"):                     procDevices,
 		r.Sys("module", "nvidia", "version"):  DriverVersion + "\n",
 	}
 	minors := "config 1\nmonitor 2\n"
@@ -43,13 +43,8 @@ func Make(r roots.Roots, inv device.Inventory, uvm bool) error {
 	return nodes(r, inv)
 }
 
-func procDevices(uvm bool) string {
-	text := "Character devices:\n  1 mem\n195 nvidia\n509 nvidia-caps\n"
-	if uvm {
-		text += "510 nvidia-uvm\n"
-	}
-	return text + "\nBlock devices:\n  7 loop\n"
-}
+// procDevices is /proc/devices with all of the driver's modules loaded.
+const procDevices = "Character devices:\n  1 mem\n195 nvidia\n509 nvidia-caps\n510 nvidia-uvm\n\nBlock devices:\n  7 loop\n"
 
 func cardFiles(r roots.Roots, gpu *device.GPU) map[string]string {
 	pci := r.Sys("bus", "pci", "devices", gpu.PCIBusID)
@@ -79,7 +74,7 @@ func migMinors(gpu *device.GPU) string {
 }
 
 func nodes(r roots.Roots, inv device.Inventory) error {
-	if res := devnodes.Ensure(r, inv); len(res.Problems) > 0 && !strings.Contains(res.Problems[0].Node, "uvm") {
+	if res := devnodes.Ensure(r, inv); len(res.Problems) > 0 {
 		return fmt.Errorf("make device node %s: %s", res.Problems[0].Node, res.Problems[0].Why)
 	}
 	return nil
