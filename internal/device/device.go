@@ -7,7 +7,10 @@
 // what discovery returns and what the state directory's inventory.json holds.
 package device
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // DriverState is how far the NVIDIA driver of a node could be reached.
 type DriverState string
@@ -44,6 +47,9 @@ type Driver struct {
 	// CUDAVersion is the newest CUDA version that the driver supports,
 	// "major.minor".
 	CUDAVersion string `json:"cudaVersion,omitempty"`
+	// Deaf says why XIDs are not heard of at the moment; empty when they are, or
+	// when no card reports any.
+	Deaf string `json:"deaf,omitempty"`
 }
 
 // Inventory is one snapshot of a node's GPUs, sorted by index.
@@ -89,7 +95,42 @@ type GPU struct {
 	MIGEnabled bool `json:"migEnabled,omitempty"`
 	// MIGDevices are the MIG devices that exist now, sorted by index.
 	MIGDevices []MIGDevice `json:"migDevices,omitempty"`
-	Health     Health      `json:"health"`
+	// Events says whether the driver tells of this card's XIDs. Where it does
+	// not, the card's counters are all there is.
+	Events bool `json:"events,omitempty"`
+	// ECCUncorrected counts the uncorrected memory errors since the card was
+	// last reset.
+	ECCUncorrected uint64 `json:"eccUncorrected,omitempty"`
+	// Recovery is what the driver says that the card needs.
+	Recovery Recovery `json:"recovery,omitempty"`
+	Health   Health   `json:"health"`
+}
+
+// Recovery is NVML's recovery action of a card (nvmlDeviceGpuRecoveryAction_t),
+// from R565 on.
+type Recovery string
+
+// The recovery actions. The empty one means that the driver does not say.
+const (
+	RecoveryNone   Recovery = "none"
+	RecoveryReset  Recovery = "reset"
+	RecoveryReboot Recovery = "reboot"
+	// RecoveryDrain asks for peers to be drained; the card itself works.
+	RecoveryDrain Recovery = "drain"
+	// RecoveryDrainReset asks for a drain and then a reset.
+	RecoveryDrainReset Recovery = "drain-and-reset"
+)
+
+// XID is one error that the driver reported of a card.
+type XID struct {
+	// GPU is the UUID of the card.
+	GPU string `json:"gpu"`
+	// Number is NVIDIA's, see the XID catalogue.
+	Number uint64 `json:"number"`
+	// GPUInstance and ComputeInstance narrow it down to MIG devices; -1 when it
+	// concerns the whole card, or every compute instance of the GPU instance.
+	GPUInstance     int `json:"gpuInstance"`
+	ComputeInstance int `json:"computeInstance"`
 }
 
 // MIGDevice is one MIG device: a compute instance inside a GPU instance.
@@ -147,14 +188,22 @@ type Allocatable struct {
 	Health Health
 }
 
-// Allocatables lists what an inventory offers: every GPU that is not in MIG
-// mode, and every MIG device. A MIG device is unhealthy when its GPU is.
-func (inv *Inventory) Allocatables() []Allocatable {
+// Index is NVML's, "0", or "0:1" for a MIG device.
+func (a Allocatable) Index() string {
+	if a.MIG == nil {
+		return strconv.Itoa(a.GPU.Index)
+	}
+	return strconv.Itoa(a.GPU.Index) + ":" + strconv.Itoa(a.MIG.Index)
+}
+
+// Devices lists everything that has a name: every GPU, in MIG mode or not, and
+// every MIG device. A MIG device is unhealthy when its GPU is.
+func (inv *Inventory) Devices() []Allocatable {
 	var out []Allocatable
 	for i := range inv.GPUs {
 		gpu := &inv.GPUs[i]
+		out = append(out, Allocatable{UUID: gpu.UUID, GPU: gpu, Health: gpu.Health})
 		if !gpu.MIGEnabled {
-			out = append(out, Allocatable{UUID: gpu.UUID, GPU: gpu, Health: gpu.Health})
 			continue
 		}
 		for j := range gpu.MIGDevices {
@@ -169,9 +218,15 @@ func (inv *Inventory) Allocatables() []Allocatable {
 	return out
 }
 
-// Find returns the allocatable device with a UUID.
+// Allocatables lists the devices that exclude each other: every GPU that is not
+// in MIG mode, and every MIG device.
+func (inv *Inventory) Allocatables() []Allocatable {
+	return slices.DeleteFunc(inv.Devices(), func(a Allocatable) bool { return a.MIG == nil && a.GPU.MIGEnabled })
+}
+
+// Find returns the device with a UUID.
 func (inv *Inventory) Find(uuid string) (Allocatable, bool) {
-	all := inv.Allocatables()
+	all := inv.Devices()
 	i := slices.IndexFunc(all, func(a Allocatable) bool { return a.UUID == uuid })
 	if i < 0 {
 		return Allocatable{}, false

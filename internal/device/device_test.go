@@ -14,7 +14,7 @@ func TestAGPUInMIGModeIsServedAsItsMIGDevices(t *testing.T) {
 	lost := device.Health{Reason: "lost"}
 	inv := device.Inventory{GPUs: []device.GPU{
 		{UUID: "GPU-a", Health: healthy},
-		{UUID: "GPU-b", MIGEnabled: true, Health: healthy, MIGDevices: []device.MIGDevice{{UUID: "MIG-b0", Health: healthy}, {UUID: "MIG-b1", Health: lost}}},
+		{UUID: "GPU-b", Index: 1, MIGEnabled: true, Health: healthy, MIGDevices: []device.MIGDevice{{UUID: "MIG-b0", Health: healthy}, {UUID: "MIG-b1", Health: lost}}},
 		{UUID: "GPU-c", MIGEnabled: true, Health: lost, MIGDevices: []device.MIGDevice{{UUID: "MIG-c0", Health: healthy}}},
 		{UUID: "GPU-d", MIGEnabled: true, Health: healthy},
 	}}
@@ -27,6 +27,10 @@ func TestAGPUInMIGModeIsServedAsItsMIGDevices(t *testing.T) {
 	found, ok := inv.Find("MIG-b0")
 	require.True(t, ok)
 	require.Equal(t, "GPU-b", found.GPU.UUID)
-	_, ok = inv.Find("GPU-b")
-	require.False(t, ok, "a GPU in MIG mode is not a device to allocate")
+	require.Equal(t, "1:0", found.Index())
+	found, ok = inv.Find("GPU-b")
+	require.True(t, ok, "a GPU in MIG mode has a name, too")
+	require.Nil(t, found.MIG)
+	_, ok = inv.Find("GPU-x")
+	require.False(t, ok)
 }

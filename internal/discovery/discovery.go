@@ -15,4 +15,7 @@ import (
 // faulty card or an absent driver is something to report and not to die of.
 type Discoverer interface {
 	Discover(ctx context.Context) device.Inventory
+	// XIDs tells of the errors that the driver reports between two snapshots;
+	// nil where nobody reports any.
+	XIDs() <-chan device.XID
 }

@@ -9,101 +9,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "model.h"
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int inits;
-
-static void trace(const char *name)
-{
-	const char *path = getenv("NRI_GPU_FAKE_NVML_TRACE");
-	int fd;
-	if (!path || !*path || (fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) < 0)
-		return;
-	dprintf(fd, "%s\n", name);
-	close(fd);
-}
-
-static void pause_ms(double ms)
-{
-	struct timespec t = {(time_t)(ms / 1000), (long)((long long)ms % 1000 * 1000000)};
-	while (ms > 0 && nanosleep(&t, &t) != 0 && errno == EINTR)
-		;
-}
-
-/* enter is what every function does first: it is traced, delayed and failed as
- * configured, for the whole library or for one card. It returns with the lock
- * held when it returns NVML_SUCCESS. */
-static nvmlReturn_t enter(const char *name, const struct handle *h, int needs_init)
-{
-	const struct json *own;
-	double delay, code;
-
-	pthread_mutex_lock(&lock);
-	struct model *m = model_refresh();
-	trace(name);
-	own = h ? h->card->json : NULL;
-	delay = json_number(json_get(m->root, "delay_ms"), name, 0) + json_number(json_get(own, "delay_ms"), name, 0);
-	code = json_number(json_get(m->root, "fail"), name, json_number(json_get(own, "fail"), name, 0));
-	if (code == 0 && needs_init && inits == 0)
-		code = NVML_ERROR_UNINITIALIZED;
-	if (code == 0 && h && h->card->lost)
-		code = NVML_ERROR_GPU_IS_LOST;
-	if (delay > 0 || code != 0) {
-		pthread_mutex_unlock(&lock);
-		pause_ms(delay); /* not under the lock: other cards go on answering */
-		if (code != 0)
-			return (nvmlReturn_t)code;
-		pthread_mutex_lock(&lock);
-	}
-	return NVML_SUCCESS;
-}
-
-static nvmlReturn_t leave(nvmlReturn_t r)
-{
-	pthread_mutex_unlock(&lock);
-	return r;
-}
-
-nvmlReturn_t fakenvml_stub(const char *name)
-{
-	nvmlReturn_t r = enter(name, NULL, 0);
-	return r == NVML_SUCCESS ? leave(NVML_ERROR_NOT_SUPPORTED) : r;
-}
-
-/* A device is a struct around one pointer in go-nvml's nvml.h, which is the
- * same as NVIDIA's bare pointer to a caller. */
-static struct handle *of(nvmlDevice_t d)
-{
-	return (struct handle *)d.handle;
-}
-
-static nvmlDevice_t to(struct handle *h)
-{
-	nvmlDevice_t d = {(void *)h};
-	return d;
-}
-
-#define ENTER(h)                                           \
-	do {                                               \
-		nvmlReturn_t r_ = enter(__func__, (h), 1); \
-		if (r_ != NVML_SUCCESS)                    \
-			return r_;                         \
-	} while (0)
-#define ENTER_GPU(d)                                                \
-	do {                                                        \
-		if (!of(d))                                         \
-			return NVML_ERROR_INVALID_ARGUMENT;         \
-		ENTER(of(d));                                       \
-	} while (0)
+#include "call.h"
 
 static nvmlReturn_t put(char *to, unsigned int size, const char *from)
 {
@@ -122,7 +34,7 @@ static nvmlReturn_t init(const char *name)
 	nvmlReturn_t r = enter(name, NULL, 0);
 	if (r != NVML_SUCCESS)
 		return r;
-	inits++;
+	users(+1);
 	return leave(NVML_SUCCESS);
 }
 
@@ -133,7 +45,7 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags) { (void)flags; return init("n
 nvmlReturn_t nvmlShutdown(void)
 {
 	ENTER(NULL);
-	inits--;
+	users(-1);
 	return leave(NVML_SUCCESS);
 }
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/nri-gpu/nri-gpu/internal/roots"
 )
@@ -151,4 +152,29 @@ func DRMNodes(r roots.Roots, busID string) []string {
 		}
 	}
 	return out
+}
+
+// BootID is the kernel's identifier of this boot, or "" when it cannot be read.
+func BootID(r roots.Roots) string {
+	data, err := os.ReadFile(r.Proc("sys", "kernel", "random", "boot_id"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// Instance tells one appearance of a sysfs directory from the next: a module
+// that is loaded again, or a device that is found again, has another inode
+// number, which kernfs does not use twice. Its times prove nothing: they are new
+// whenever the inode was evicted from memory. It is "" for one that is not there.
+func Instance(dir string) string {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return ""
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return strconv.FormatUint(st.Ino, 36)
 }

@@ -40,6 +40,7 @@ type Discoverer struct {
 	child  *child
 	loaded identity
 	last   device.Inventory
+	xids   chan device.XID
 }
 
 var _ discovery.Discoverer = (*Discoverer)(nil)
@@ -49,8 +50,15 @@ func New(opts Options) *Discoverer {
 	if opts.Deadline == 0 {
 		opts.Deadline = 6 * time.Second
 	}
-	return &Discoverer{opts: opts}
+	return &Discoverer{opts: opts, xids: make(chan device.XID, maxXIDs)}
 }
+
+// maxXIDs is how many events may wait to be read. A card that reports more in
+// one go has said enough by then.
+const maxXIDs = 256
+
+// XIDs tells of the errors that the driver reports; it is never closed.
+func (d *Discoverer) XIDs() <-chan device.XID { return d.xids }
 
 // Close ends the worker.
 func (d *Discoverer) Close() {
@@ -124,7 +132,7 @@ func (d *Discoverer) ask(ctx context.Context, path string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Deadline)
 	defer cancel()
 	if d.child == nil {
-		c, err := startChild(append(slices.Clone(d.opts.Command), path))
+		c, err := startChild(append(slices.Clone(d.opts.Command), path), d.xids)
 		if err != nil {
 			return answer{}, err
 		}
@@ -143,13 +151,20 @@ func (d *Discoverer) remember(inv device.Inventory) device.Inventory {
 
 // child is a running worker.
 type child struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan []byte
-	done  chan struct{}
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers chan reply
+	xids    chan<- device.XID
+	done    chan struct{}
 }
 
-func startChild(command []string) (*child, error) {
+// reply is an answer, or why there is none.
+type reply struct {
+	answer answer
+	err    error
+}
+
+func startChild(command []string, xids chan<- device.XID) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -164,22 +179,34 @@ func startChild(command []string) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start NVML worker: %w", err)
 	}
-	c := &child{cmd: cmd, in: in, lines: make(chan []byte, 1), done: make(chan struct{})}
+	c := &child{cmd: cmd, in: in, answers: make(chan reply, 1), xids: xids, done: make(chan struct{})}
 	go c.read(out)
 	return c, nil
 }
 
-// read passes lines on until the worker's output ends.
+// read passes messages on until the worker's output ends.
 func (c *child) read(out io.Reader) {
 	defer close(c.done)
-	defer close(c.lines)
+	defer close(c.answers)
 	r := bufio.NewReader(out)
 	for {
 		line, err := r.ReadBytes('\n')
 		if err != nil {
 			return
 		}
-		c.lines <- line
+		var m message
+		err = json.Unmarshal(line, &m)
+		switch {
+		case err != nil:
+			c.answers <- reply{err: fmt.Errorf("answer of the NVML worker: %w", err)}
+		case m.XID != nil:
+			select {
+			case c.xids <- *m.XID:
+			default: // nobody reads, or there is more than anybody needs
+			}
+		case m.Answer != nil:
+			c.answers <- reply{answer: *m.Answer}
+		}
 	}
 }
 
@@ -188,15 +215,11 @@ func (c *child) snapshot(ctx context.Context) (answer, error) {
 		return answer{}, fmt.Errorf("the NVML worker ended: %w", err)
 	}
 	select {
-	case line, ok := <-c.lines:
+	case r, ok := <-c.answers:
 		if !ok {
 			return answer{}, errors.New("the NVML worker ended while the driver was asked; see its message in the log")
 		}
-		var a answer
-		if err := json.Unmarshal(line, &a); err != nil {
-			return answer{}, fmt.Errorf("answer of the NVML worker: %w", err)
-		}
-		return a, nil
+		return r.answer, r.err
 	case <-ctx.Done():
 		return answer{}, fmt.Errorf("the driver did not answer in time (%w); look for NVRM messages in the kernel log", ctx.Err())
 	}
@@ -210,7 +233,7 @@ func (c *child) stop() {
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		for range c.lines {
+		for range c.answers {
 			continue // drained so that the reader ends
 		}
 		<-c.done

@@ -102,7 +102,7 @@ func TestEightA100sAreDescribedWithTheirLinks(t *testing.T) {
 	require.Equal(t, device.GPU{
 		UUID: "GPU-a1000000-0000-4000-8000-000000000000", Index: 0, Minor: 0, PCIBusID: "0000:07:00.0", Model: "NVIDIA A100-SXM4-40GB",
 		MemoryBytes: 40 << 30, ComputeCapability: "8.0", Architecture: "ampere", NUMANode: 3,
-		DRMNodes: []string{"card1", "renderD128"}, Health: device.Health{Healthy: true},
+		DRMNodes: []string{"card1", "renderD128"}, Events: true, Health: device.Health{Healthy: true},
 	}, inv.GPUs[0])
 	require.Len(t, inv.Links, 8*7/2)
 	require.Equal(t, 12, inv.Links[0].NVLinks)

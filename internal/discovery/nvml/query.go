@@ -23,6 +23,7 @@ func (w *worker) query(index int) (device.GPU, string) {
 	}
 	w.identity(dev, &gpu)
 	w.describe(dev, &gpu)
+	w.condition(dev, &gpu)
 	w.migDevices(dev, &gpu)
 	return gpu, ""
 }

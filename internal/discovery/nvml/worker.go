@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -19,7 +20,14 @@ const WorkerCommand = "nvml-worker"
 // Serve says otherwise.
 const GPUDeadline = 3 * time.Second
 
-// answer is one line from the worker.
+// message is one line from the worker: an answer, or an event that nobody asked
+// for.
+type message struct {
+	Answer *answer     `json:"answer,omitempty"`
+	XID    *device.XID `json:"xid,omitempty"`
+}
+
+// answer is a snapshot.
 type answer struct {
 	Inventory device.Inventory `json:"inventory"`
 	// Lost has NVML's reason for each index that gave no UUID.
@@ -30,15 +38,15 @@ type answer struct {
 }
 
 // Serve is the worker: for each line on in it takes a snapshot with the library
-// at path and writes one line of JSON, until in ends or a call has hung.
-// gpuDeadline bounds the calls about one GPU.
+// at path and writes one line of JSON, until in ends or a call has hung. In
+// between it writes a line for each XID. gpuDeadline bounds the calls about one
+// GPU.
 func Serve(path string, gpuDeadline time.Duration, in io.Reader, out io.Writer) error {
-	w := &worker{lib: gonvml.New(gonvml.WithLibraryPath(path)), path: path, gpuDeadline: gpuDeadline}
+	w := &worker{lib: gonvml.New(gonvml.WithLibraryPath(path)), path: path, gpuDeadline: gpuDeadline, out: json.NewEncoder(out)}
 	lines := bufio.NewScanner(in)
-	enc := json.NewEncoder(out)
 	for lines.Scan() {
 		a := w.snapshot()
-		if err := enc.Encode(a); err != nil {
+		if err := w.send(message{Answer: &a}); err != nil {
 			return fmt.Errorf("answer a snapshot: %w", err)
 		}
 		if a.Hung {
@@ -55,6 +63,16 @@ type worker struct {
 	initialised bool
 	links       []device.Link
 	linksOf     []string
+	listener    *listener
+
+	mu  sync.Mutex // of out
+	out *json.Encoder
+}
+
+func (w *worker) send(m message) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Encode(m)
 }
 
 func (w *worker) snapshot() answer {
@@ -78,12 +96,14 @@ func (w *worker) snapshot() answer {
 	w.collect(count, &a)
 	if !a.Hung {
 		a.Inventory.Links = w.topology(a.Inventory.GPUs)
+		w.listen(&a.Inventory)
 	}
 	return a
 }
 
 // reset makes the next snapshot initialise again.
 func (w *worker) reset() {
+	w.stopListening()
 	_ = w.lib.Shutdown() // it cannot be worse than it is
 	w.initialised = false
 }
