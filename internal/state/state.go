@@ -50,6 +50,12 @@ func (d DataDir) Key() string { return filepath.Join(string(d), "alloc.key") }
 // Carrier is the carrier that nri-gpu chose for the runtime it met.
 func (d DataDir) Carrier() string { return filepath.Join(string(d), "carrier.json") }
 
+// Faults holds the faults of cards that must be mended before they are used.
+func (d DataDir) Faults() string { return filepath.Join(string(d), "faults.json") }
+
+// Cordons holds the cards that an operator has taken out of use.
+func (d DataDir) Cordons() string { return filepath.Join(string(d), "cordons.json") }
+
 // WriteFile replaces a file atomically: a temporary file in the same
 // directory, permissions set before the rename, synced, renamed, and the
 // directory synced. The directory is created when missing. A file that already
