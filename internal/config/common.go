@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/roots"
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
@@ -101,7 +102,9 @@ type Daemon struct {
 	ResourceName        string
 	AllowedCapabilities []string
 	ListenAddress       string
-	Log                 Log
+	// LockWait is how long to wait for another instance to end.
+	LockWait time.Duration
+	Log      Log
 }
 
 // AddFlags defines the flags, with their defaults. Each daemon listens for
@@ -115,6 +118,7 @@ func (d *Daemon) AddFlags(fs *pflag.FlagSet, listen string) {
 	fs.StringVar(&d.ResourceName, "resource-name", "nvidia.com/gpu", "the extended resource that pods ask for")
 	fs.StringSliceVar(&d.AllowedCapabilities, "allowed-capabilities", []string{cdi.DeviceAll}, "driver capabilities that containers may ask for")
 	fs.StringVar(&d.ListenAddress, "listen-address", listen, "address for health and metrics; empty: none")
+	fs.DurationVar(&d.LockWait, "lock-wait", 30*time.Second, "how long to wait at start for another instance on this node to end")
 }
 
 // Capabilities returns the allowed capabilities; Validate has checked them.
@@ -133,6 +137,9 @@ func (d *Daemon) Validate() error {
 		absolute("kubelet-dir", d.KubeletDir, false),
 		absolute("nri-socket", d.NRISocket, false),
 		resourceName(d.ResourceName),
+	}
+	if d.LockWait < 0 {
+		errs = append(errs, invalid("lock-wait", "must not be negative"))
 	}
 	if !slices.Contains([]string{InjectionNRI, InjectionCDI}, d.Injection) {
 		errs = append(errs, invalid("injection", fmt.Sprintf("%q is neither %q nor %q", d.Injection, InjectionNRI, InjectionCDI)))
@@ -178,24 +185,9 @@ func absolute(flag, value string, optional bool) error {
 	return nil
 }
 
-// resourceName checks what the kubelet requires of an extended resource: a
-// qualified name with a domain that is not kubernetes.io's.
 func resourceName(name string) error {
-	domain, _, hasDomain := strings.Cut(name, "/")
-	switch {
-	case name == "":
-		return invalid("resource-name", "must not be empty; the usual name is nvidia.com/gpu")
-	case !hasDomain:
-		return invalid("resource-name", fmt.Sprintf("%q has no domain; an extended resource is named domain/name", name))
-	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):
-		return invalid("resource-name", fmt.Sprintf("%q is in Kubernetes' own domain", name))
-	case strings.HasPrefix(name, "requests."):
-		return invalid("resource-name", fmt.Sprintf("%q starts with \"requests.\", which Kubernetes keeps for quotas", name))
-	}
-	// The kubelet also requires that "requests." and the name be qualified,
-	// which bounds the domain's length.
-	if msgs := validation.IsQualifiedName("requests." + name); len(msgs) > 0 {
-		return invalid("resource-name", fmt.Sprintf("%q is not a name that Kubernetes accepts: %s", name, strings.Join(msgs, "; ")))
+	if err := resources.ValidName(name); err != nil {
+		return invalid("resource-name", err.Error())
 	}
 	return nil
 }

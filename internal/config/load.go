@@ -74,17 +74,43 @@ func Load(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
 func loadEnv(fs *pflag.FlagSet, lookup func(string) (string, bool), set map[string]bool) error {
 	var errs []error
 	fs.VisitAll(func(f *pflag.Flag) {
-		value, ok := lookup(EnvName(f.Name))
-		if !ok || set[f.Name] || f.Name != FileFlag && !isSetting(f.Name) {
+		if set[f.Name] || f.Name != FileFlag && !isSetting(f.Name) {
 			return
 		}
-		set[f.Name] = true
-		remember(f, sourceEnv, EnvName(f.Name))
-		if err := assign(fs, f, []string{value}); err != nil {
-			errs = append(errs, &Error{Source: sourceEnv, Key: EnvName(f.Name), Rule: err.Error()})
+		for _, name := range append([]string{EnvName(f.Name)}, f.Annotations[envKey]...) {
+			value, ok := lookup(name)
+			if !ok {
+				continue
+			}
+			set[f.Name] = true
+			remember(f, sourceEnv, name)
+			if err := assign(fs, f, []string{value}); err != nil {
+				errs = append(errs, &Error{Source: sourceEnv, Key: name, Rule: err.Error()})
+			}
+			return
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// envKey is the annotation of a flag that holds further names of its environment
+// variable.
+const envKey = "nri-gpu-env"
+
+// AddEnvAlias makes a flag be read from further environment variables, after
+// its own.
+func AddEnvAlias(fs *pflag.FlagSet, flag string, names ...string) {
+	f := fs.Lookup(flag)
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[envKey] = append(f.Annotations[envKey], names...)
+}
+
+// IsSet tells whether a flag was set, by whatever source.
+func IsSet(fs *pflag.FlagSet, flag string) bool {
+	f := fs.Lookup(flag)
+	return f != nil && len(f.Annotations[sourceKey]) > 0
 }
 
 func loadFile(fs *pflag.FlagSet, path string, set map[string]bool) error {

@@ -1,4 +1,8 @@
-package deviceplugin
+// Package dirwatch wakes a loop when something in one of some directories
+// changes, and now and then in any case: inotify is a hint that may be missing.
+// A symbolic link that is switched, as Kubernetes does with a ConfigMap's files,
+// is a change of its directory.
+package dirwatch
 
 import (
 	"context"
@@ -8,39 +12,39 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// waker wakes one loop. Any number of calls before the loop comes round are
-// one.
-type waker chan struct{}
+// Waker wakes one loop. Any number of calls before the loop comes round are one.
+type Waker chan struct{}
 
-func newWaker() waker { return make(waker, 1) }
+// NewWaker returns a Waker that has not been woken.
+func NewWaker() Waker { return make(Waker, 1) }
 
-func (w waker) wake() {
+// Wake wakes the loop that receives from w; it never waits.
+func (w Waker) Wake() {
 	select {
 	case w <- struct{}{}:
 	default:
 	}
 }
 
-// dirWatch wakes a loop when something in one of some directories changes. It
-// also wakes it at each poll: a node may be out of inotify instances, a
-// directory may not be there yet, and a file system may not tell. The loop
-// looks for itself what has changed.
-type dirWatch struct {
-	dirs []string
-	poll time.Duration
-	// newWatcher is fsnotify.NewWatcher.
-	newWatcher func() (*fsnotify.Watcher, error)
-	wake       func()
-	log        logrus.FieldLogger
+// Watch says what to watch. The loop looks for itself what has changed: a node
+// may be out of inotify instances, a directory may not be there yet, and a file
+// system may not tell, so it is woken at each Poll too.
+type Watch struct {
+	Dirs []string
+	Poll time.Duration
+	Wake func()
+	Log  logrus.FieldLogger
+	// New makes an inotify instance; nil: fsnotify.NewWatcher.
+	New func() (*fsnotify.Watcher, error)
 
 	watcher *fsnotify.Watcher // nil while there is none to be had
 	told    bool
 }
 
-// run watches until ctx ends.
-func (w *dirWatch) run(ctx context.Context) {
+// Run watches until ctx ends.
+func (w *Watch) Run(ctx context.Context) {
 	defer w.close()
-	tick := time.NewTicker(w.poll)
+	tick := time.NewTicker(w.Poll)
 	defer tick.Stop()
 	w.renew()
 	for {
@@ -51,47 +55,54 @@ func (w *dirWatch) run(ctx context.Context) {
 		case <-events:
 		case err := <-errs:
 			// An overflow loses events and nothing else; the next look is now.
-			w.log.WithError(err).Debug("watch directories")
+			w.Log.WithError(err).Debug("watch directories")
 		case <-tick.C:
 			w.renew()
 		}
-		w.wake()
+		w.Wake()
 	}
 }
 
 // renew makes a watcher if there is none, and watches every directory: one that
 // is watched already stays so, and one that was made anew is a new one.
-func (w *dirWatch) renew() {
+func (w *Watch) renew() {
 	if w.watcher == nil {
-		watcher, err := w.newWatcher()
+		watcher, err := w.make()
 		if err != nil {
 			if !w.told {
-				w.log.WithError(err).Warnf("no inotify instance is to be had; looking every %s instead (raise fs.inotify.max_user_instances)", w.poll)
+				w.Log.WithError(err).Warnf("no inotify instance is to be had; looking every %s instead (raise fs.inotify.max_user_instances)", w.Poll)
 				w.told = true
 			}
 			return
 		}
 		w.watcher = watcher
 	}
-	for _, dir := range w.dirs {
+	for _, dir := range w.Dirs {
 		if err := w.watcher.Add(dir); err != nil {
-			w.log.WithError(err).Debugf("cannot watch %q yet", dir)
+			w.Log.WithError(err).Debugf("cannot watch %q yet", dir)
 		}
 	}
 }
 
-func (w *dirWatch) channels() (<-chan fsnotify.Event, <-chan error) {
+func (w *Watch) make() (*fsnotify.Watcher, error) {
+	if w.New != nil {
+		return w.New()
+	}
+	return fsnotify.NewWatcher()
+}
+
+func (w *Watch) channels() (<-chan fsnotify.Event, <-chan error) {
 	if w.watcher == nil {
 		return nil, nil
 	}
 	return w.watcher.Events, w.watcher.Errors
 }
 
-func (w *dirWatch) close() {
+func (w *Watch) close() {
 	if w.watcher == nil {
 		return
 	}
 	if err := w.watcher.Close(); err != nil {
-		w.log.WithError(err).Debug("close directory watch")
+		w.Log.WithError(err).Debug("close directory watch")
 	}
 }
