@@ -10,48 +10,56 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/conflicts"
 	"github.com/nri-gpu/nri-gpu/internal/deviceplugin"
+	"github.com/nri-gpu/nri-gpu/internal/dirwatch"
 	"github.com/nri-gpu/nri-gpu/internal/flock"
+	"github.com/nri-gpu/nri-gpu/internal/health"
 	"github.com/nri-gpu/nri-gpu/internal/httpserve"
 	"github.com/nri-gpu/nri-gpu/internal/version"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
 
-// daemon is one device plugin with what feeds it.
+// daemon is the device plugins of a node with what feeds them.
 type daemon struct {
 	cfg       settings
 	log       logrus.FieldLogger
-	plugin    *deviceplugin.Plugin
+	lock      *flock.Lock
+	plugins   *plugins
 	publisher *publisher
+	monitor   *health.Monitor
+	config    *configuration
 	web       *httpserve.Server
 }
 
 // run is the daemon, until ctx ends or a part of it cannot go on. What the node
 // lacks is no reason to end: it is reported, and looked for again.
 func run(ctx context.Context, cfg settings, log *logrus.Logger) error {
-	release, err := flock.Acquire(cfg.State().Lock("gpu-device-plugin"))
+	lock, err := flock.Wait(ctx, cfg.State().Lock("gpu-device-plugin"), cfg.LockWait, log)
 	if err != nil {
 		return err
 	}
-	err = runLocked(ctx, cfg, log)
-	return errors.Join(err, release())
+	err = runLocked(ctx, cfg, lock, log)
+	return errors.Join(err, lock.Release())
 }
 
-func runLocked(ctx context.Context, cfg settings, log *logrus.Logger) error {
+func runLocked(ctx context.Context, cfg settings, lock *flock.Lock, log *logrus.Logger) error {
 	discoverer, stop, err := cfg.discoverer()
 	if err != nil {
 		return err
 	}
 	defer stop()
 	metrics := newMetrics()
-	d := &daemon{cfg: cfg, log: log, publisher: newPublisher(cfg, discoverer, metrics, log)}
-	pluginConfig, err := d.pluginConfig(metrics)
-	if err != nil {
+	d := &daemon{cfg: cfg, log: log, lock: lock}
+	d.monitor = health.New(health.Config{Roots: cfg.Roots(), Data: cfg.Data(), Policy: cfg.xidPolicy(), Quiet: cfg.HealthQuiet, Log: log})
+	if d.config, err = newConfiguration(cfg.resources(), cfg.ConfigFile, log); err != nil {
 		return err
 	}
-	if d.plugin, err = deviceplugin.New(pluginConfig); err != nil {
+	if err := d.makePlugins(metrics); err != nil {
 		return err
 	}
-	d.publisher.list = d.plugin.SetDevices
+	d.publisher = &publisher{
+		cfg: cfg, discoverer: discoverer, monitor: d.monitor, config: d.config, offer: d.plugins.offer, metrics: metrics, log: log,
+		wake: dirwatch.NewWaker(), now: look{NotReady: "the node's GPUs were not looked for yet"},
+	}
 	if d.web, err = httpserve.Listen(ctx, httpserve.Options{
 		Address: cfg.ListenAddress, NotReady: d.notReady, Metrics: metrics.registry, State: d.state,
 	}); err != nil {
@@ -66,24 +74,25 @@ func runLocked(ctx context.Context, cfg settings, log *logrus.Logger) error {
 	return err
 }
 
-func (d *daemon) pluginConfig(m *metrics) (deviceplugin.Config, error) {
-	out := deviceplugin.Config{
-		Resource: d.cfg.ResourceName, KubeletDir: d.cfg.KubeletDir, Metrics: m.registry, Log: d.log,
+// makePlugins prepares a plugin for each resource, and makes the usual one, so
+// that a setting which serves no resource is an error at start.
+func (d *daemon) makePlugins(m *metrics) error {
+	var keys *cdi.Keyring
+	if !d.cfg.runtimeInjects() {
+		var err error
+		if keys, err = cdi.LoadOrCreateKeyring(d.cfg.Data().Key()); err != nil {
+			return err
+		}
 	}
-	if d.cfg.runtimeInjects() {
-		return out, nil
-	}
-	keys, err := cdi.LoadOrCreateKeyring(d.cfg.Data().Key())
-	if err != nil {
-		return out, err
-	}
-	out.NRI = &deviceplugin.NRI{
-		HealthSocket: d.cfg.State().HealthSocket(),
-		GuardSpec:    d.cfg.guardSpec(),
-		CarrierFile:  d.cfg.Data().Carrier(),
-		Annotate:     annotate(keys, d.cfg.ResourceName),
-	}
-	return out, nil
+	d.plugins = newPlugins(d.log, func(resource string) (*deviceplugin.Plugin, error) {
+		cfg := deviceplugin.Config{Resource: resource, KubeletDir: d.cfg.KubeletDir, Metrics: m.registry, Log: d.log}
+		if keys != nil {
+			cfg.NRI = &deviceplugin.NRI{HealthSocket: d.cfg.State().HealthSocket(), CarrierFile: d.cfg.Data().Carrier(), Annotate: annotate(keys, resource)}
+		}
+		return deviceplugin.New(cfg)
+	})
+	_, err := d.plugins.add(d.cfg.ResourceName)
+	return err
 }
 
 // annotate signs the names of one resource's devices for nri-gpu.
@@ -105,9 +114,18 @@ func (d *daemon) serve(ctx context.Context) error {
 		cancel() // it is over for the other parts too
 	})
 	parts.Go(func() { d.publisher.run(ctx) })
-	parts.Go(func() { d.plugin.Run(ctx) })
+	parts.Go(func() { d.plugins.run(ctx) })
+	if !d.cfg.runtimeInjects() {
+		parts.Go(func() { deviceplugin.KeepGuard(ctx, d.cfg.State().HealthSocket(), d.cfg.guardSpec(), d.log) })
+	}
+	var lost error
+	parts.Go(func() {
+		if lost = d.lock.Keep(ctx); lost != nil {
+			cancel()
+		}
+	})
 	parts.Wait()
-	return failed
+	return errors.Join(failed, lost)
 }
 
 // notReady lists why a pod would not get a GPU of this node. A node without a
@@ -117,24 +135,27 @@ func (d *daemon) notReady() []string {
 	if why := d.publisher.last().NotReady; why != "" {
 		out = append(out, why)
 	}
-	return append(out, d.plugin.NotReady()...)
+	return append(out, d.plugins.notReady()...)
 }
 
 // debugState is what /debug/state shows.
 type debugState struct {
-	Version   string             `json:"version"`
-	Ready     bool               `json:"ready"`
-	Reasons   []string           `json:"reasons,omitempty"`
-	Injection string             `json:"injection"`
-	Node      look               `json:"node"`
-	Plugin    deviceplugin.State `json:"plugin"`
+	Version   string   `json:"version"`
+	Ready     bool     `json:"ready"`
+	Reasons   []string `json:"reasons,omitempty"`
+	Injection string   `json:"injection"`
+	Node      look     `json:"node"`
+	// Plugins has one for each resource.
+	Plugins       []deviceplugin.State `json:"plugins"`
+	Health        health.State         `json:"health"`
+	Configuration configurationState   `json:"configuration"`
 }
 
 func (d *daemon) state() any {
 	reasons := d.notReady()
 	return debugState{
 		Version: version.String(), Ready: len(reasons) == 0, Reasons: reasons, Injection: d.cfg.Injection,
-		Node: d.publisher.last(), Plugin: d.plugin.State(),
+		Node: d.publisher.last(), Plugins: d.plugins.state(), Health: d.monitor.State(), Configuration: d.config.last(),
 	}
 }
 

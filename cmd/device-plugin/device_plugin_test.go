@@ -57,6 +57,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t}
 	b.cfg = settings{
 		Inventory: filepath.Join(dir, "inventory.json"), DiscoverInterval: minInterval, RetryInterval: minInterval,
+		MIGStrategy: "none", Allocation: "distributed",
 		Daemon: config.Daemon{
 			Paths: config.Paths{
 				HostRoot: filepath.Join(dir, "h"), DevRoot: filepath.Join(dir, "d"), StateDir: filepath.Join(dir, "s"),
@@ -222,8 +223,8 @@ func TestACardIsPublishedListedAndAllocated(t *testing.T) {
 	var seen debugState
 	require.NoError(t, json.Unmarshal([]byte(state), &seen))
 	require.True(t, seen.Ready)
-	require.Equal(t, "cdi", seen.Plugin.Carrier)
-	require.Len(t, seen.Plugin.Devices, 2)
+	require.Equal(t, "cdi", seen.Plugins[0].Carrier)
+	require.Len(t, seen.Plugins[0].Devices, 2)
 
 	require.NoError(t, stop())
 	left, err := filepath.Glob(filepath.Join(b.cfg.KubeletDir, "nri-gpu-*"))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,10 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/devnodes"
+	"github.com/nri-gpu/nri-gpu/internal/dirwatch"
 	"github.com/nri-gpu/nri-gpu/internal/discovery"
+	"github.com/nri-gpu/nri-gpu/internal/health"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/specgen"
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
@@ -26,10 +30,15 @@ import (
 type publisher struct {
 	cfg        settings
 	discoverer discovery.Discoverer
-	// list advertises an inventory whose specs are on disk.
-	list    func(device.Inventory)
+	monitor    *health.Monitor
+	config     *configuration
+	// offer advertises devices whose specs are on disk.
+	offer   func(resources.Plan, device.Inventory)
 	metrics *metrics
 	log     logrus.FieldLogger
+	wake    dirwatch.Waker
+	// raw is the inventory of the last look, before anything was made of it.
+	raw device.Inventory
 
 	mu  sync.Mutex
 	now look
@@ -46,24 +55,34 @@ type look struct {
 	Nodes []devnodes.Problem `json:"nodes,omitempty"`
 }
 
-func newPublisher(cfg settings, d discovery.Discoverer, m *metrics, log logrus.FieldLogger) *publisher {
-	return &publisher{
-		cfg: cfg, discoverer: d, metrics: m, log: log,
-		now: look{NotReady: "the node's GPUs were not looked for yet"},
-	}
-}
-
-// run looks until ctx ends.
+// run looks until ctx ends: now and then, when a file of the administrator's
+// changes, and when the driver reports an error.
 func (p *publisher) run(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watch := &dirwatch.Watch{Dirs: p.watched(), Poll: p.cfg.DiscoverInterval, Wake: p.wake.Wake, Log: p.log}
+	watching.Go(func() { watch.Run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		var found look
 		select {
 		case <-ctx.Done():
 			return
+		case x := <-p.discoverer.XIDs():
+			action, changed := p.monitor.XID(x, &p.raw)
+			p.metrics.xid(x, action)
+			if !changed {
+				continue
+			}
+			// What is known counts at once; a look at the card takes longer.
+			found = p.pass(ctx, p.last())
+			p.wake.Wake()
+		case <-p.wake:
+			found = p.look(ctx)
 		case <-timer.C:
+			found = p.look(ctx)
 		}
-		found := p.look(ctx)
 		if ctx.Err() != nil {
 			return // what was found while everything ends is not the node's state
 		}
@@ -76,14 +95,33 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
+// watched are the directories of files that an administrator edits. A file that
+// is a link into a directory that is switched, as a ConfigMap's are, changes
+// with its own directory.
+func (p *publisher) watched() []string {
+	dirs := []string{p.cfg.DataDir}
+	for _, f := range []string{p.cfg.Inventory, p.cfg.ConfigFile} {
+		if f != "" {
+			dirs = append(dirs, filepath.Dir(f))
+		}
+	}
+	return dirs
+}
+
 // look takes one inventory all the way.
 func (p *publisher) look(ctx context.Context) look {
 	begin := time.Now()
+	p.config.reload()
 	inv := p.discoverer.Discover(ctx)
 	found := look{Driver: inv.Driver}
 	if ctx.Err() != nil {
 		return found
 	}
+	if why := p.blind(&inv); why != "" {
+		found.NotReady = why
+		return found
+	}
+	p.raw = inv
 	if inv.Driver.State == device.DriverReady {
 		nodes := devnodes.Ensure(p.cfg.Roots(), inv)
 		found.Nodes = nodes.Problems
@@ -91,22 +129,53 @@ func (p *publisher) look(ctx context.Context) look {
 			p.log.WithField("node", n).Info("made a device node")
 		}
 	}
-	result, err := specgen.Generate(ctx, inv, p.cfg.specgen())
+	found = p.pass(ctx, found)
+	p.metrics.looked(time.Since(begin), inv.Driver.State == device.DriverReady, found.NotReady == "")
+	return found
+}
+
+// blind tells a driver that does not answer from a program that may not ask it:
+// a device cgroup that was set anew takes the nodes away from us, and says
+// nothing about the cards.
+func (p *publisher) blind(inv *device.Inventory) string {
+	sick := func(g device.GPU) bool { return !g.Health.Healthy }
+	if p.cfg.Inventory != "" || inv.Driver.State == device.DriverNoDevices || inv.Driver.State == device.DriverReady && !slices.ContainsFunc(inv.GPUs, sick) {
+		return ""
+	}
+	node := p.cfg.Roots().DevPath(devnodes.Control)
+	f, err := os.OpenFile(node, os.O_RDWR, 0)
+	if err == nil {
+		_ = f.Close() // nothing was written
+		return ""
+	}
+	if !errors.Is(err, fs.ErrPermission) {
+		return ""
+	}
+	return fmt.Sprintf("this program has lost its own access to the driver (%v), and what was listed stays as it is; restart it, and see whether `systemctl daemon-reload` or a change of its cgroup took %s away", err, node)
+}
+
+// pass makes of the last inventory what follows from it, and passes it on.
+func (p *publisher) pass(ctx context.Context, found look) look {
+	found.NotReady = ""
+	result, err := specgen.Generate(ctx, p.monitor.Apply(p.raw), p.cfg.specgen())
 	if err == nil {
 		err = p.publish(result)
 	}
-	p.metrics.looked(time.Since(begin), inv.Driver.State == device.DriverReady, err)
-	switch {
+	switch driver := p.raw.Driver; {
 	case err != nil:
 		found.NotReady = fmt.Sprintf("what the node has could not be published, and the kubelet's list stays as it is: %v", err)
 		return found
-	case inv.Driver.State == device.DriverNoDevices:
-	case inv.Driver.State != device.DriverReady:
-		found.NotReady = fmt.Sprintf("the driver is %s: %s", inv.Driver.State, inv.Driver.Reason)
+	case driver.State == device.DriverNoDevices:
+	case driver.State != device.DriverReady:
+		found.NotReady = fmt.Sprintf("the driver is %s: %s", driver.State, driver.Reason)
 	case result.Report.Unserved != "":
 		found.NotReady = "no GPU can be served: " + result.Report.Unserved
 	}
-	p.list(result.Inventory)
+	cfg := p.config.load()
+	plan := resources.Make(&result.Inventory, &cfg)
+	p.config.problems(plan.Problems)
+	p.metrics.cards(result.Inventory)
+	p.offer(plan, result.Inventory)
 	return found
 }
 
@@ -131,7 +200,7 @@ func (p *publisher) publish(result *specgen.Result) error {
 func (p *publisher) publishFlattened(result *specgen.Result) error {
 	path := p.cfg.guardSpec()
 	spec, err := result.Flatten(specgen.Flattening{
-		Kind: cdi.KindGPU, Capabilities: p.cfg.Capabilities(), Names: []specgen.Naming{specgen.ByUUID}, NoAll: true,
+		Kind: cdi.KindGPU, Capabilities: p.cfg.Capabilities(), Names: []specgen.Naming{specgen.ByUUID}, NoAll: true, MIGParents: true,
 	})
 	if err != nil {
 		p.log.WithError(err).Debug("no spec for the runtime")
@@ -167,6 +236,9 @@ func (p *publisher) remember(found look) {
 		p.log.Warn(found.NotReady)
 	case found.NotReady == "" && found.Driver != before.Driver:
 		p.log.WithField("driver", found.Driver.Version).Infof("the driver is %s", found.Driver.State)
+	}
+	if found.Driver.Deaf != "" && found.Driver.Deaf != before.Driver.Deaf {
+		p.log.Warnf("errors of cards are not heard of, and are looked for instead: %s", found.Driver.Deaf)
 	}
 }
 

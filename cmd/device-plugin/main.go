@@ -1,9 +1,11 @@
 // Command gpu-device-plugin tells the kubelet which GPUs a node has, and keeps
 // what nri-gpu injects them from: the inventory and the CDI specs.
 //
-// It asks no API server. inventory.go looks at the node and publishes what it
-// finds, internal/deviceplugin serves the kubelet, daemon.go puts them
-// together. NVML runs in a child process of this same program.
+// It needs no API server. inventory.go looks at the node and publishes what it
+// finds, configuration.go says what of it is offered, plugins.go has a kubelet
+// plugin for each resource, daemon.go puts them together. compat.go takes the
+// flags of NVIDIA's device plugin. NVML runs in a child process of this same
+// program.
 package main
 
 import (
@@ -28,10 +30,13 @@ func newCommand(lookup func(string) (string, bool)) *cobra.Command {
 			if err := config.Load(cmd.Flags(), lookup); err != nil {
 				return err
 			}
+			cfg.translate(cmd.Flags())
 			if err := config.Validate(cmd.Flags(), &cfg); err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg, logging.New(os.Stderr, cfg.Log.Level, cfg.Log.Format))
+			log := logging.New(os.Stderr, cfg.Log.Level, cfg.Log.Format)
+			logIgnored(cmd.Flags(), log)
+			return run(cmd.Context(), cfg, log)
 		},
 	})
 	config.AddFileFlag(cmd.Flags())

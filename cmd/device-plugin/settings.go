@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -12,6 +13,9 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/discovery"
 	"github.com/nri-gpu/nri-gpu/internal/discovery/nvmlcmd"
 	"github.com/nri-gpu/nri-gpu/internal/discovery/static"
+	"github.com/nri-gpu/nri-gpu/internal/health"
+	"github.com/nri-gpu/nri-gpu/internal/nvidiaconfig"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/specgen"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
@@ -30,6 +34,14 @@ type settings struct {
 	// DiscoverInterval is the time between two looks at a node that is ready,
 	// RetryInterval at one that is not.
 	DiscoverInterval, RetryInterval time.Duration
+	// MIGStrategy, Allocation and ConfigFile say what is offered; configuration.go
+	// puts them together.
+	MIGStrategy, Allocation, ConfigFile string
+	// XIDPolicy changes what an XID asks for, and HealthQuiet is how long a card
+	// is watched that was not usable.
+	XIDPolicy   []string
+	HealthQuiet time.Duration
+	compat      compat
 }
 
 func (s *settings) addFlags(fs *pflag.FlagSet) {
@@ -37,6 +49,15 @@ func (s *settings) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Inventory, "inventory", "", "take the GPUs from a JSON file and not from NVML; it is read again at each look")
 	fs.DurationVar(&s.DiscoverInterval, "discover-interval", 5*time.Second, "time between two looks at the node")
 	fs.DurationVar(&s.RetryInterval, "retry-interval", 2*time.Second, "time between two looks at a node whose driver is not ready")
+	fs.StringVar(&s.MIGStrategy, "mig-strategy", string(resources.MIGNone), "how GPUs in MIG mode are offered: none, single or mixed")
+	fs.StringVar(&s.Allocation, "shared-devices-allocation-policy", nvidiaconfig.Distributed, "which card a replica is taken of: distributed or packed")
+	fs.StringVar(&s.ConfigFile, "config-file", "", "configuration of sharing and resources, in the format of NVIDIA's device plugin; it is read again when it changes")
+	fs.StringSliceVar(&s.XIDPolicy, "xid-policy", nil, "what an XID asks for, such as 94=reset: ignore, restart-app, reset, reboot or replace; the default is NVIDIA's catalogue")
+	fs.DurationVar(&s.HealthQuiet, "health-quiet", 10*time.Second, "how long a card that was not usable must have been usable before it is offered again")
+	config.AddEnvAlias(fs, "mig-strategy", "MIG_STRATEGY")
+	config.AddEnvAlias(fs, "shared-devices-allocation-policy", "SHARED_DEVICES_ALLOCATION_POLICY")
+	config.AddEnvAlias(fs, "config-file", "CONFIG_FILE")
+	s.compat.addFlags(fs)
 }
 
 // Validate checks every setting.
@@ -50,10 +71,38 @@ func (s *settings) Validate() error {
 			errs = append(errs, &config.Error{Source: "default", Key: f.key, Rule: fmt.Sprintf("%s is less than %s", f.value, minInterval)})
 		}
 	}
-	if s.Inventory != "" && !filepath.IsAbs(s.Inventory) {
-		errs = append(errs, &config.Error{Source: "default", Key: "inventory", Rule: fmt.Sprintf("%q must be an absolute path", s.Inventory)})
+	fault := func(key, rule string) { errs = append(errs, &config.Error{Source: "default", Key: key, Rule: rule}) }
+	for key, file := range map[string]string{"inventory": s.Inventory, "config-file": s.ConfigFile} {
+		if file != "" && !filepath.IsAbs(file) {
+			fault(key, fmt.Sprintf("%q must be an absolute path", file))
+		}
+	}
+	if _, err := health.ParsePolicy(s.XIDPolicy); err != nil {
+		fault("xid-policy", err.Error())
+	}
+	if s.HealthQuiet < 0 {
+		fault("health-quiet", "must not be negative")
+	}
+	if !slices.Contains([]string{nvidiaconfig.Distributed, nvidiaconfig.Packed}, s.Allocation) {
+		fault("shared-devices-allocation-policy", fmt.Sprintf("%q is neither %q nor %q", s.Allocation, nvidiaconfig.Distributed, nvidiaconfig.Packed))
+	}
+	if err := s.resources().Validate(); err != nil {
+		fault("mig-strategy", err.Error())
 	}
 	return errors.Join(errs...)
+}
+
+// resources is what the flags alone say about what is offered.
+func (s *settings) resources() *resources.Config {
+	return &resources.Config{Whole: s.ResourceName, MIG: resources.MIGStrategy(s.MIGStrategy), Packed: s.Allocation == nvidiaconfig.Packed}
+}
+
+func (s *settings) xidPolicy() health.Policy {
+	p, err := health.ParsePolicy(s.XIDPolicy)
+	if err != nil {
+		panic(err) // Validate has parsed it
+	}
+	return p
 }
 
 // guardSpec is the path that the guard and, where the runtime injects, the

@@ -19,7 +19,7 @@ func main() { os.Exit(cli.Execute(newRoot(os.Stdout), os.Stderr)) }
 func newRoot(out io.Writer) *cobra.Command {
 	root := cli.Prepare(&cobra.Command{Use: "gpuctl", Short: "Look at a GPU node and make CDI specs"})
 	root.SetOut(out)
-	root.AddCommand(newCDI(), newSimulate(), newVersion(), nvmlcmd.New())
+	root.AddCommand(newCDI(), newSimulate(), newStatus(), newCordon(), newUncordon(), newVersion(), nvmlcmd.New())
 	return root
 }
 

@@ -131,13 +131,13 @@ func (s *simulation) injector(caps []cdi.Capability) (*inject.Injector, error) {
 		keys = ring
 	}
 	return &inject.Injector{
-		Resolver: resolver, Health: func(name string) string { return health(inv, name) }, Keys: func() *cdi.Keyring { return keys },
+		Resolver: resolver, Health: func(name string) string { return healthOf(inv, name) }, Keys: func() *cdi.Keyring { return keys },
 		Local: s.Mapping().FromHost, Policy: inject.Policy{Capabilities: caps},
 	}, nil
 }
 
-func health(inv device.Inventory, name string) string {
-	for _, a := range inv.Allocatables() {
+func healthOf(inv device.Inventory, name string) string {
+	for _, a := range inv.Devices() {
 		if cdi.DeviceName(a.UUID) == name {
 			return a.Health.Reason
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,6 +27,7 @@ import (
 type daemon struct {
 	cfg        settings
 	log        logrus.FieldLogger
+	lock       *flock.Lock
 	node       *node
 	injector   *inject.Injector
 	records    *record.Writer
@@ -43,12 +43,13 @@ func run(ctx context.Context, cfg settings, log *logrus.Logger) error {
 	if cfg.Injection == config.InjectionCDI {
 		return fmt.Errorf("--injection=%s leaves injection to the runtime and needs no nri-gpu; stop and disable it on this node", config.InjectionCDI)
 	}
-	release, err := flock.Acquire(cfg.State().Lock("nri-gpu"))
+	lock, err := flock.Wait(ctx, cfg.State().Lock("nri-gpu"), cfg.LockWait, log)
 	if err != nil {
 		return err
 	}
 	d := newDaemon(cfg, log)
-	return errors.Join(d.run(ctx), release())
+	d.lock = lock
+	return errors.Join(d.run(ctx), lock.Release())
 }
 
 func newDaemon(cfg settings, log logrus.FieldLogger) *daemon {
@@ -78,14 +79,14 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	socket, err := listen(ctx, d.cfg.State().HealthSocket())
-	if err != nil {
+	server := grpc.NewServer()
+	healthpb.RegisterHealthServer(server, d.health)
+	socket := &healthSocket{path: d.cfg.State().HealthSocket(), server: server, log: d.log}
+	if err := socket.listen(ctx); err != nil {
 		return err
 	}
 	d.removeGuard("at start") // of an instance that was killed
 	d.setHealth(false)
-	server := grpc.NewServer()
-	healthpb.RegisterHealthServer(server, d.health)
 
 	var parts sync.WaitGroup
 	start := func(name string, part func(context.Context) error) {
@@ -98,7 +99,8 @@ func (d *daemon) run(ctx context.Context) error {
 	records, stopRecords := context.WithCancel(context.WithoutCancel(ctx))
 	var writing sync.WaitGroup
 	writing.Go(func() { d.records.Run(records) })
-	start("health socket", func(context.Context) error { return server.Serve(socket) })
+	start("health socket", socket.run)
+	start("lock", d.lock.Keep)
 	start("health and metrics", web.Serve)
 	start("state directory", func(ctx context.Context) error { return d.watch(ctx) })
 	start("connection", func(ctx context.Context) error { d.connect(ctx); return nil })
@@ -108,7 +110,6 @@ func (d *daemon) run(ctx context.Context) error {
 	<-ctx.Done()
 	d.setConnected(false)
 	d.health.Shutdown()
-	server.Stop()
 	parts.Wait()
 	stopRecords()
 	writing.Wait()
@@ -118,19 +119,6 @@ func (d *daemon) run(ctx context.Context) error {
 		return cause
 	}
 	return nil
-}
-
-// listen takes a Unix socket over from an instance that is gone; the lock says
-// that it is.
-func listen(ctx context.Context, path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("health socket: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("health socket: %w", err)
-	}
-	var lc net.ListenConfig
-	return lc.Listen(ctx, "unix", path)
 }
 
 // configure chooses how names travel and tells the device plugin.

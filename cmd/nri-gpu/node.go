@@ -71,7 +71,7 @@ func (n *node) readInventory(v *view) error {
 		return fmt.Errorf("inventory %q: %w; restart the device plugin, which writes it", n.dir.Inventory(), err)
 	}
 	v.driver = inv.Driver
-	for _, a := range inv.Allocatables() {
+	for _, a := range inv.Devices() {
 		v.health[cdi.DeviceName(a.UUID)] = reasonOf(a.Health)
 	}
 	if inv.Driver.State != device.DriverReady && inv.Driver.State != device.DriverNoDevices {

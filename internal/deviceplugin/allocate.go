@@ -20,7 +20,11 @@ func (p *Plugin) allocate(ids []string) (*pluginapi.ContainerAllocateResponse, e
 	if err != nil || len(names) == 0 {
 		return &pluginapi.ContainerAllocateResponse{}, err
 	}
-	p.cfg.Log.WithFields(logrus.Fields{"resource": p.cfg.Resource, "device": names}).Info("allocated")
+	log := p.cfg.Log.WithFields(logrus.Fields{"resource": p.cfg.Resource, "device": names})
+	log.Info("allocated")
+	if len(names) < len(unique(ids)) {
+		log.Warnf("%d replicas are of %d cards: a container gets no more of a card for two replicas of it", len(unique(ids)), len(names))
+	}
 	if p.cfg.NRI == nil {
 		return &pluginapi.ContainerAllocateResponse{CdiDevices: cdiDevices(names)}, nil
 	}
@@ -40,11 +44,15 @@ func (p *Plugin) allocate(ids []string) (*pluginapi.ContainerAllocateResponse, e
 }
 
 func (p *Plugin) qualifiedNames(ids []string) ([]string, error) {
-	known := p.list.load().health
+	snap := p.list.load()
+	if n := len(unique(ids)); snap.failMultiple && n > 1 {
+		return nil, status.Errorf(codes.InvalidArgument,
+			"request for %q: %d: maximum request size for shared resources is 1; found %d: more than one share of a card is not a larger share; ask for 1, or have failRequestsGreaterThanOne switched off", p.cfg.Resource, n, n)
+	}
 	var names []string
 	for _, id := range ids {
 		uuid := uuidOf(id)
-		if _, listed := known[uuid]; !listed {
+		if !snap.uuids[uuid] {
 			return nil, status.Errorf(codes.InvalidArgument,
 				"device %q of resource %q was never listed by this device plugin: the kubelet's record is of another node or an earlier card; delete the pod, so that it is given a card that exists", id, p.cfg.Resource)
 		}

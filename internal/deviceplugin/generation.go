@@ -53,20 +53,20 @@ func (r *registrar) open(ctx context.Context) (*generation, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	g := &generation{
 		path: path, file: file, server: grpc.NewServer(), done: make(chan struct{}), cancel: cancel,
-		streams: &streams{changed: r.plugin.wake.wake},
+		streams: &streams{changed: r.plugin.wake.Wake},
 	}
 	pluginapi.RegisterDevicePluginServer(g.server, &service{plugin: r.plugin, streams: g.streams, done: g.done})
 	g.running.Go(func() {
 		if err := g.server.Serve(listener); err != nil {
 			g.fail(fmt.Errorf("serve %q: %w", path, err))
-			r.plugin.wake.wake()
+			r.plugin.wake.Wake()
 		}
 	})
 	// The kubelet dials back within Register. The listener is there already,
 	// so it cannot be too early.
 	g.running.Go(func() {
 		g.register(ctx, r.plugin)
-		r.plugin.wake.wake()
+		r.plugin.wake.Wake()
 	})
 	return g, nil
 }

@@ -27,6 +27,13 @@ type guardKeeper struct {
 	log    logrus.FieldLogger
 }
 
+// KeepGuard removes the guard spec whenever nri-gpu, whose health is served on a
+// socket, is not connected to the runtime; it works until ctx ends.
+func KeepGuard(ctx context.Context, healthSocket, guardSpec string, log logrus.FieldLogger) {
+	keeper := &guardKeeper{gate: gate{healthSocket}, spec: guardSpec, retry: 500 * time.Millisecond, settle: 2 * time.Second, log: log}
+	keeper.run(ctx)
+}
+
 // run keeps the guard spec until ctx ends. That this process ends says nothing
 // about nri-gpu, so the guard then stays.
 func (k *guardKeeper) run(ctx context.Context) {

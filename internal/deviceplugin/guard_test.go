@@ -24,12 +24,12 @@ func listenWithoutAccepting(t *testing.T, path string) {
 
 func (n *node) writeGuard(age time.Duration) {
 	n.t.Helper()
-	require.NoError(n.t, os.WriteFile(n.nri.GuardSpec, []byte("{}"), 0o600))
-	require.NoError(n.t, os.Chtimes(n.nri.GuardSpec, time.Time{}, time.Now().Add(-age)))
+	require.NoError(n.t, os.WriteFile(n.guard, []byte("{}"), 0o600))
+	require.NoError(n.t, os.Chtimes(n.guard, time.Time{}, time.Now().Add(-age)))
 }
 
 func (n *node) guardGone() bool {
-	_, err := os.Stat(n.nri.GuardSpec)
+	_, err := os.Stat(n.guard)
 	return os.IsNotExist(err)
 }
 
@@ -41,7 +41,7 @@ func (n *node) requireGuardGoes() {
 // requireGuardStays looks for as long as several looks of the keeper take.
 func (n *node) requireGuardStays() {
 	n.t.Helper()
-	require.Never(n.t, n.guardGone, 8*n.plugin.timing.guardSettle, time.Millisecond)
+	require.Never(n.t, n.guardGone, 8*n.keeper.settle, time.Millisecond)
 }
 
 func TestTheGuardStaysWhileNRIGPUServesAndWhenThePluginEnds(t *testing.T) {
@@ -52,7 +52,7 @@ func TestTheGuardStaysWhileNRIGPUServesAndWhenThePluginEnds(t *testing.T) {
 	stop := n.run()
 	n.requireGuardStays()
 	stop()
-	require.FileExists(t, n.nri.GuardSpec)
+	require.FileExists(t, n.guard)
 }
 
 func TestTheGuardGoesWithNRIGPU(t *testing.T) {
@@ -129,12 +129,4 @@ func (n *node) requireGuardStaysYoung() {
 	n.writeGuard(-time.Hour)
 	n.requireGuardStays()
 	n.writeGuard(0)
-}
-
-func TestWhereTheRuntimeInjectsTheSpecIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, noCDI)
-	n.writeGuard(time.Hour)
-	n.run()
-	n.requireGuardStays()
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakekubelet"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
@@ -33,6 +34,8 @@ type node struct {
 	t       *testing.T
 	kubelet string
 	nri     *NRI
+	guard   string // path of the guard spec
+	keeper  *guardKeeper
 	plugin  *Plugin
 	stop    func()
 }
@@ -49,7 +52,6 @@ func newNode(t *testing.T, adjust ...func(*Config)) *node {
 		KubeletDir: filepath.Join(dir, "kubelet"),
 		NRI: &NRI{
 			HealthSocket: filepath.Join(dir, "state", "nri-gpu.sock"),
-			GuardSpec:    filepath.Join(dir, "cdi", "nri-gpu.io-gpu.json"),
 			CarrierFile:  filepath.Join(dir, "data", "carrier.json"),
 			Annotate: func(names []string) (string, string, error) {
 				return cdi.AnnotationKey(testResource), fmt.Sprint("signed ", names), nil
@@ -65,14 +67,14 @@ func newNode(t *testing.T, adjust ...func(*Config)) *node {
 	for _, a := range adjust {
 		a(&cfg)
 	}
-	n := &node{t: t, kubelet: cfg.KubeletDir, nri: nri, stop: func() {}}
+	n := &node{t: t, kubelet: cfg.KubeletDir, nri: nri, guard: filepath.Join(dir, "cdi", "nri-gpu.io-gpu.json"), stop: func() {}}
+	n.keeper = &guardKeeper{gate: gate{nri.HealthSocket}, spec: n.guard, retry: 10 * time.Millisecond, settle: 50 * time.Millisecond, log: quiet()}
 	n.chooseCarrier(cdi.CarrierCDI)
 	n.plugin, err = New(cfg)
 	require.NoError(t, err)
 	n.plugin.timing = timing{
 		poll: 20 * time.Millisecond, register: 500 * time.Millisecond, streamGrace: 200 * time.Millisecond, steady: time.Second,
 		backoffMin: 10 * time.Millisecond, backoffMax: 100 * time.Millisecond, stop: 200 * time.Millisecond,
-		gateRetry: 10 * time.Millisecond, guardSettle: 50 * time.Millisecond,
 	}
 	return n
 }
@@ -96,9 +98,31 @@ func (n *node) run() (stop func()) {
 	ctx, cancel := context.WithCancel(n.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { n.plugin.Run(ctx) })
+	running.Go(func() { n.keeper.run(ctx) })
 	stop = func() { cancel(); running.Wait() }
 	n.t.Cleanup(stop)
 	return stop
+}
+
+// list advertises every device of an inventory.
+func (n *node) list(inv device.Inventory) {
+	n.plugin.SetDevices(offer(inv), inv)
+}
+
+// offer has every device of an inventory under the tests' resource.
+func offer(inv device.Inventory) resources.Resource {
+	r := resources.Resource{Name: testResource}
+	for _, a := range inv.Allocatables() {
+		r.Devices = append(r.Devices, resources.Device{ID: a.UUID, Allocatable: a})
+	}
+	return r
+}
+
+// replicas offers every device n times.
+func replicas(inv device.Inventory, n int) resources.Resource {
+	return resources.Make(&inv, &resources.Config{
+		Whole: testResource, MIG: resources.MIGMixed, Shares: []resources.Share{{Resource: testResource, Replicas: n, Strategy: resources.TimeSlicing}},
+	}).Resources[0]
 }
 
 // ready waits until the plugin knows of an open stream.

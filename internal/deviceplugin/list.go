@@ -12,10 +12,15 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
 // reasonGone is the health of a device that an inventory no longer has.
 const reasonGone = "the device was listed before and the driver no longer reports it"
+
+// reasonWithdrawn is the health of a device that the node has and the
+// configuration no longer offers under this resource.
+const reasonWithdrawn = "the node's configuration no longer offers it under this resource"
 
 // snapshot is what is advertised at one time. Nothing in it changes once it is
 // published, so any number of streams may send it at once.
@@ -23,8 +28,12 @@ type snapshot struct {
 	// devices are sorted by ID.
 	devices []*pluginapi.Device
 	// health has each device's, by ID.
-	health   map[string]device.Health
-	topology *topology
+	health map[string]device.Health
+	// uuids are those of the devices; a replica's is its card's.
+	uuids        map[string]bool
+	topology     *topology
+	failMultiple bool
+	packed       bool
 	// replaced is closed when a newer snapshot is there.
 	replaced chan struct{}
 }
@@ -37,10 +46,19 @@ type list struct {
 
 func newList() *list {
 	l := &list{}
-	l.current.Store(&snapshot{
-		health: map[string]device.Health{}, topology: newTopology(device.Inventory{}), replaced: make(chan struct{}),
-	})
+	l.current.Store(newSnapshot(resources.Resource{}, device.Inventory{}))
 	return l
+}
+
+func newSnapshot(r resources.Resource, inv device.Inventory) *snapshot {
+	s := &snapshot{
+		health: map[string]device.Health{}, uuids: map[string]bool{}, topology: newTopology(inv),
+		failMultiple: r.FailMultiple, packed: r.Packed, replaced: make(chan struct{}),
+	}
+	for _, d := range r.Devices {
+		s.add(advertised(d), d.Health)
+	}
+	return s
 }
 
 func (l *list) load() *snapshot { return l.current.Load() }
@@ -52,20 +70,17 @@ type change struct {
 	health device.Health
 }
 
-// set publishes the devices of an inventory together with those that were
-// listed before and are gone, which are unhealthy. It reports what changed, in
-// order of ID; streams wake only when what they send has changed.
-func (l *list) set(inv device.Inventory) []change {
+// set publishes the devices of a resource together with those that were listed
+// before and are gone, which are unhealthy. It reports what changed, in order of
+// ID; streams wake only when what they send has changed.
+func (l *list) set(r resources.Resource, inv device.Inventory) []change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.load()
-	next := &snapshot{health: map[string]device.Health{}, topology: newTopology(inv), replaced: make(chan struct{})}
-	for _, a := range inv.Allocatables() {
-		next.add(advertised(a), a.Health)
-	}
+	next := newSnapshot(r, inv)
 	for _, d := range old.devices {
 		if _, listed := next.health[d.GetID()]; !listed {
-			next.add(gone(d), device.Health{Reason: whyGone(inv.Driver)})
+			next.add(gone(d), device.Health{Reason: whyGone(d.GetID(), &inv)})
 		}
 	}
 	slices.SortFunc(next.devices, func(a, b *pluginapi.Device) int { return cmp.Compare(a.GetID(), b.GetID()) })
@@ -85,6 +100,7 @@ func (l *list) set(inv device.Inventory) []change {
 func (s *snapshot) add(d *pluginapi.Device, h device.Health) {
 	s.devices = append(s.devices, d)
 	s.health[d.GetID()] = h
+	s.uuids[uuidOf(d.GetID())] = true
 }
 
 // count is the number of devices by whether they are healthy.
@@ -110,8 +126,8 @@ func changes(old, next *snapshot) []change {
 	return out
 }
 
-func advertised(a device.Allocatable) *pluginapi.Device {
-	d := &pluginapi.Device{ID: a.UUID, Health: pluginapi.Unhealthy}
+func advertised(a resources.Device) *pluginapi.Device {
+	d := &pluginapi.Device{ID: a.ID, Health: pluginapi.Unhealthy}
 	if a.Health.Healthy {
 		d.Health = pluginapi.Healthy
 	}
@@ -126,11 +142,16 @@ func gone(d *pluginapi.Device) *pluginapi.Device {
 	return &pluginapi.Device{ID: d.GetID(), Health: pluginapi.Unhealthy, Topology: d.GetTopology()}
 }
 
-func whyGone(d device.Driver) string {
-	if d.State == device.DriverReady || d.Reason == "" {
-		return reasonGone
+// whyGone tells a device that the node no longer has from one that it offers
+// otherwise now.
+func whyGone(id string, inv *device.Inventory) string {
+	if _, here := inv.Find(uuidOf(id)); here {
+		return reasonWithdrawn
 	}
-	return fmt.Sprintf("the driver is %s: %s", d.State, d.Reason)
+	if d := inv.Driver; d.State != device.DriverReady && d.Reason != "" {
+		return fmt.Sprintf("the driver is %s: %s", d.State, d.Reason)
+	}
+	return reasonGone
 }
 
 func sameDevice(a, b *pluginapi.Device) bool {
@@ -146,6 +167,6 @@ func numaNode(d *pluginapi.Device) int64 {
 
 // uuidOf strips the replica suffix of a device ID.
 func uuidOf(id string) string {
-	uuid, _, _ := strings.Cut(id, "::")
+	uuid, _, _ := strings.Cut(id, resources.Separator)
 	return uuid
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
+	"github.com/nri-gpu/nri-gpu/internal/dirwatch"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
 // Config says what to serve, and where.
@@ -33,9 +35,6 @@ type Config struct {
 type NRI struct {
 	// HealthSocket is where nri-gpu serves gRPC health.
 	HealthSocket string
-	// GuardSpec is the path of the guard spec, which is removed when nri-gpu
-	// has gone.
-	GuardSpec string
 	// CarrierFile is where nri-gpu writes the carrier that its runtime takes.
 	// Nothing is registered before it has one.
 	CarrierFile string
@@ -63,15 +62,12 @@ type timing struct {
 	backoffMin, backoffMax time.Duration
 	// stop bounds the end of a socket's calls.
 	stop time.Duration
-	// gateRetry and guardSettle are guardKeeper's retry and settle.
-	gateRetry, guardSettle time.Duration
 }
 
 func defaultTiming() timing {
 	return timing{
 		poll: time.Second, register: 15 * time.Second, streamGrace: 3 * time.Second, steady: 10 * time.Second,
 		backoffMin: 200 * time.Millisecond, backoffMax: 5 * time.Second, stop: time.Second,
-		gateRetry: 500 * time.Millisecond, guardSettle: 2 * time.Second,
 	}
 }
 
@@ -85,7 +81,7 @@ type Plugin struct {
 	list    *list
 	carrier *carrier
 	metrics *metrics
-	wake    waker
+	wake    dirwatch.Waker
 
 	mu     sync.Mutex
 	status Registration
@@ -103,16 +99,17 @@ func New(cfg Config) (*Plugin, error) {
 		return nil, fmt.Errorf("register metrics of %q: %w", cfg.Resource, err)
 	}
 	return &Plugin{
-		cfg: cfg, timing: defaultTiming(), newWatcher: fsnotify.NewWatcher,
-		list: newList(), carrier: newCarrier(cfg), metrics: m, wake: newWaker(),
+		cfg: cfg, timing: defaultTiming(),
+		list: newList(), carrier: newCarrier(cfg), metrics: m, wake: dirwatch.NewWaker(),
 	}, nil
 }
 
-// SetDevices advertises what an inventory offers. The CDI specs for it must be
-// on disk before, since a pod may be admitted at once. Devices of an earlier
-// inventory that this one lacks stay listed, unhealthy.
-func (p *Plugin) SetDevices(inv device.Inventory) {
-	for _, c := range p.list.set(inv) {
+// SetDevices advertises what a node offers under the resource; the inventory
+// says how the cards are connected. The CDI specs for it must be on disk before,
+// since a pod may be admitted at once. Devices that were advertised before and
+// are not offered now stay listed, unhealthy.
+func (p *Plugin) SetDevices(r resources.Resource, inv device.Inventory) {
+	for _, c := range p.list.set(r, inv) {
 		log := p.cfg.Log.WithFields(logrus.Fields{"resource": p.cfg.Resource, "device": c.id})
 		switch {
 		case !c.health.Healthy:
@@ -124,7 +121,7 @@ func (p *Plugin) SetDevices(inv device.Inventory) {
 		}
 	}
 	p.metrics.count(p.list.load().count())
-	p.wake.wake()
+	p.wake.Wake()
 }
 
 // Run registers with the kubelet and stays registered until ctx ends; then it
@@ -133,17 +130,8 @@ func (p *Plugin) SetDevices(inv device.Inventory) {
 func (p *Plugin) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	watch := &dirWatch{
-		dirs: p.watchedDirs(), poll: p.timing.poll, newWatcher: p.newWatcher, wake: p.wake.wake, log: p.cfg.Log,
-	}
-	running.Go(func() { watch.run(ctx) })
-	if nri := p.cfg.NRI; nri != nil {
-		keeper := &guardKeeper{
-			gate: gate{nri.HealthSocket}, spec: nri.GuardSpec,
-			retry: p.timing.gateRetry, settle: p.timing.guardSettle, log: p.cfg.Log,
-		}
-		running.Go(func() { keeper.run(ctx) })
-	}
+	watch := &dirwatch.Watch{Dirs: p.watchedDirs(), Poll: p.timing.poll, New: p.newWatcher, Wake: p.wake.Wake, Log: p.cfg.Log}
+	running.Go(func() { watch.Run(ctx) })
 	newRegistrar(p).run(ctx)
 }
 

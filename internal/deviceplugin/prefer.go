@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"slices"
 )
 
@@ -18,14 +19,15 @@ const (
 // prefer chooses size of the available device IDs, those of must included: the
 // set whose members are nearest to each other, and among equals the one that
 // is least connected to what is left, so that a good group is kept whole for
-// the next container. A single device is therefore the least connected one, a
-// MIG device one of the card with the fewest free, and a replica one of the
-// card with the most free. Equal sets are told apart by ID, so the same
-// question has the same answer.
+// the next container. A single device is therefore the least connected one, and
+// a MIG device one of the card with the fewest free. Replicas are of cards that
+// have the most free, or the fewest when packed; two of one card are the last
+// resort. Equal sets are told apart by ID, so the same question has the same
+// answer.
 //
 // Too few candidates, unknown and repeated IDs are no errors: the kubelet
 // fills up or cuts what it gets, and rejects the pod for good on an error.
-func prefer(t *topology, available, must []string, size int) []string {
+func prefer(t *topology, packed bool, available, must []string, size int) []string {
 	must = unique(must)
 	if size <= 0 {
 		return nil
@@ -38,7 +40,7 @@ func prefer(t *topology, available, must []string, size int) []string {
 	if len(must)+len(rest) <= size {
 		return append(must, rest...)
 	}
-	c := newChooser(t, append(must, rest...), len(must), size)
+	c := newChooser(t, packed, append(must, rest...), len(must), size)
 	if sets(len(rest), size-len(must)) <= maxSets {
 		c.exact(len(must))
 	} else {
@@ -75,24 +77,36 @@ type chooser struct {
 	size   int
 	fixed  int
 	points [][]int
-	// all is the sum of a candidate's points with every other.
+	// all is the sum of a candidate's points with every other card.
 	all []int
+	// use is how much a candidate's card is wanted for how many of its replicas
+	// are free: less is better.
+	use []int
 
 	set  []int // the set under examination
 	best []int
-	// near and cut are those of best.
-	near, cut int
+	// near, used and cut are those of best.
+	near, used, cut int
 }
 
-func newChooser(t *topology, ids []string, fixed, size int) *chooser {
-	c := &chooser{ids: ids, size: size, fixed: fixed, points: make([][]int, len(ids)), all: make([]int, len(ids))}
+func newChooser(t *topology, packed bool, ids []string, fixed, size int) *chooser {
+	c := &chooser{ids: ids, size: size, fixed: fixed, points: make([][]int, len(ids)), all: make([]int, len(ids)), use: make([]int, len(ids))}
+	perFree := -1
+	if packed {
+		perFree = 1
+	}
 	for i := range ids {
 		c.points[i] = make([]int, len(ids))
 		for j := range ids {
-			if i != j {
-				c.points[i][j] = t.between(uuidOf(ids[i]), uuidOf(ids[j]))
-				c.all[i] += c.points[i][j]
+			if i == j {
+				continue
 			}
+			c.points[i][j] = t.between(uuidOf(ids[i]), uuidOf(ids[j]))
+			if c.points[i][j] == pointsReplica {
+				c.use[i] += perFree
+				continue
+			}
+			c.all[i] += c.points[i][j]
 		}
 	}
 	for i := range fixed {
@@ -147,14 +161,15 @@ func (c *chooser) grow(seed int) {
 }
 
 // nearest is the candidate that is not taken with the most points towards the
-// set, then the fewest towards all others, then the first.
+// set, then of the most wanted card, then with the fewest points towards all
+// others, then the first.
 func (c *chooser) nearest(near []int, taken []bool) int {
 	best := -1
 	for i := range near {
 		if taken[i] {
 			continue
 		}
-		if best < 0 || near[i] > near[best] || (near[i] == near[best] && c.all[i] < c.all[best]) {
+		if best < 0 || cmp.Or(near[best]-near[i], c.use[i]-c.use[best], c.all[i]-c.all[best]) < 0 {
 			best = i
 		}
 	}
@@ -164,16 +179,17 @@ func (c *chooser) nearest(near []int, taken []bool) int {
 // consider keeps the set when it is better than the best one so far; the first
 // of equals stays.
 func (c *chooser) consider() {
-	near, all := 0, 0
+	near, used, all := 0, 0, 0
 	for n, i := range c.set {
 		all += c.all[i]
+		used += c.use[i]
 		for _, j := range c.set[:n] {
 			near += c.points[i][j]
 		}
 	}
 	cut := all - 2*near
-	if c.best == nil || near > c.near || (near == c.near && cut < c.cut) {
-		c.best, c.near, c.cut = slices.Clone(c.set), near, cut
+	if c.best == nil || cmp.Or(c.near-near, used-c.used, cut-c.cut) < 0 {
+		c.best, c.near, c.used, c.cut = slices.Clone(c.set), near, used, cut
 	}
 }
 

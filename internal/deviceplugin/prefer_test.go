@@ -100,7 +100,7 @@ func TestNearDevicesArePreferred(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := prefer(newTopology(c.inv), c.available, c.must, c.size)
+			got := prefer(newTopology(c.inv), false, c.available, c.must, c.size)
 			require.Equal(t, c.want, got)
 		})
 	}
@@ -144,9 +144,9 @@ func TestWhateverIsAskedTheAnswerHasTheRightShapeAndIsTheSameTwice(t *testing.T)
 			must = available[:random.IntN(len(available))]
 		}
 		size := random.IntN(10)
-		got := prefer(topo, available, must, size)
+		got := prefer(topo, false, available, must, size)
 
-		require.Equal(t, got, prefer(topo, shuffled(random, available), shuffled(random, must), size))
+		require.Equal(t, got, prefer(topo, false, shuffled(random, available), shuffled(random, must), size))
 		require.Len(t, unique(got), len(got))
 		require.Len(t, got, min(size, len(unique(append(slices.Clone(available), must...)))))
 		for _, id := range got {
@@ -188,7 +188,7 @@ func TestTheChoiceTakesBoundedTime(t *testing.T) {
 				}
 			}
 			begin := time.Now()
-			got := prefer(newTopology(inv), available, nil, c.size)
+			got := prefer(newTopology(inv), false, available, nil, c.size)
 			require.Less(t, time.Since(begin), 2*time.Second, "a bound that a loaded machine keeps, and a search of all sets does not")
 			require.Len(t, got, min(c.size, maxCandidates))
 		})
@@ -210,7 +210,7 @@ func TestTheGreedySearchFindsTheIslandOfALargeNode(t *testing.T) {
 	}
 	topo := newTopology(inv)
 	require.Greater(t, sets(40, 8), maxSets)
-	require.Equal(t, 28*4*pointsNVLink, points(topo, prefer(topo, available, nil, 8)))
+	require.Equal(t, 28*4*pointsNVLink, points(topo, prefer(topo, false, available, nil, 8)))
 }
 
 func TestThePreferenceIsAnsweredForEachContainer(t *testing.T) {
@@ -233,6 +233,6 @@ func BenchmarkPreferEightOfSixteen(b *testing.B) {
 	topo := newTopology(linked(gpus(16), func(i, j int) device.Link { return device.Link{NVLinks: (i + j) % 4} }))
 	available := ids(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 	for b.Loop() {
-		prefer(topo, available, nil, 8)
+		prefer(topo, false, available, nil, 8)
 	}
 }

@@ -78,9 +78,9 @@ func (s *service) Allocate(_ context.Context, req *pluginapi.AllocateRequest) (*
 // GetPreferredAllocation proposes devices that are near to each other.
 func (s *service) GetPreferredAllocation(_ context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	resp := &pluginapi.PreferredAllocationResponse{}
-	topology := s.plugin.list.load().topology
+	snap := s.plugin.list.load()
 	for _, c := range req.GetContainerRequests() {
-		ids := prefer(topology, c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()))
+		ids := prefer(snap.topology, snap.packed, c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()))
 		resp.ContainerResponses = append(resp.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
 	return resp, nil

@@ -23,7 +23,7 @@ type topology struct {
 
 func newTopology(inv device.Inventory) *topology {
 	t := &topology{card: map[string]string{}, points: map[[2]string]int{}}
-	for _, a := range inv.Allocatables() {
+	for _, a := range inv.Devices() {
 		t.card[a.UUID] = a.GPU.UUID
 	}
 	for _, l := range inv.Links {

@@ -32,6 +32,8 @@ type Flattening struct {
 	Names        []Naming
 	// NoAll leaves out the device "all".
 	NoAll bool
+	// MIGParents also names the cards in MIG mode, whole.
+	MIGParents bool
 }
 
 // Flatten makes one spec in which the control nodes and the capabilities apply
@@ -43,7 +45,11 @@ func (r *Result) Flatten(f Flattening) (*specs.Spec, error) {
 	}
 	spec := &specs.Spec{Kind: f.Kind, ContainerEdits: r.common(driver, f.Capabilities)}
 	var all specs.ContainerEdits
-	for _, a := range r.Inventory.Allocatables() {
+	devices := r.Inventory.Allocatables()
+	if f.MIGParents {
+		devices = r.Inventory.Devices()
+	}
+	for _, a := range devices {
 		i := slices.IndexFunc(gpus.Devices, func(d specs.Device) bool { return d.Name == cdi.DeviceName(a.UUID) })
 		if i < 0 || !a.Health.Healthy {
 			continue

@@ -125,15 +125,15 @@ func (g *generator) gpuSpec() {
 		if why != "" {
 			continue
 		}
-		if !gpu.MIGEnabled {
-			spec.Devices = append(spec.Devices, specs.Device{Name: cdi.DeviceName(gpu.UUID), ContainerEdits: edits})
-			continue
-		}
+		// A card in MIG mode that is given whole is given with all its instances.
+		whole := edits
 		for j := range gpu.MIGDevices {
-			if d, ok := g.migDevice(edits, &gpu.MIGDevices[j]); ok {
+			if d, ok := g.migDevice(edits, &gpu.MIGDevices[j]); ok && gpu.MIGEnabled {
 				spec.Devices = append(spec.Devices, d)
+				whole = cdi.JoinEdits(whole, d.ContainerEdits)
 			}
 		}
+		spec.Devices = append(spec.Devices, specs.Device{Name: cdi.DeviceName(gpu.UUID), ContainerEdits: whole})
 	}
 	g.add(spec)
 }

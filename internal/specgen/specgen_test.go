@@ -105,7 +105,15 @@ func TestAMissingNodeCostsItsCardOnly(t *testing.T) {
 	require.Contains(t, res.Inventory.GPUs[0].Health.Reason, "/dev/nvidia1 does not exist")
 	require.Contains(t, res.Inventory.GPUs[0].Health.Reason, "nvidia-modprobe")
 	require.True(t, res.Inventory.GPUs[1].Health.Healthy)
-	require.Len(t, res.Specs[cdi.KindGPU].Devices, 1)
+	require.Equal(t, []string{"GPU-1", "MIG-GPU-1_1_0"}, deviceNames(res))
+}
+
+func deviceNames(res *specgen.Result) []string {
+	var out []string
+	for _, d := range res.Specs[cdi.KindGPU].Devices {
+		out = append(out, d.Name)
+	}
+	return out
 }
 
 func TestAMIGDeviceWithoutItsCapabilityNodeIsNotServed(t *testing.T) {
@@ -114,7 +122,7 @@ func TestAMIGDeviceWithoutItsCapabilityNodeIsNotServed(t *testing.T) {
 	require.NoError(t, os.Remove(cfg.Roots.DevPath(devnodes.Capability(13))))
 	res := generate(t, inventory(), cfg)
 	require.Contains(t, res.Inventory.GPUs[1].MIGDevices[0].Health.Reason, "nvidia-cap13")
-	require.Len(t, res.Specs[cdi.KindGPU].Devices, 1)
+	require.Equal(t, []string{"GPU-0", "GPU-1"}, deviceNames(res))
 }
 
 func TestWithoutAControlNodeNothingIsServed(t *testing.T) {

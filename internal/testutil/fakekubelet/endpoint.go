@@ -3,6 +3,7 @@ package fakekubelet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -44,6 +45,19 @@ type View struct {
 	Lists   int
 	// Devices maps the newest endpoint's device IDs to their health.
 	Devices map[string]string
+	// Offered is Devices for the newest endpoint of each resource.
+	Offered map[string]map[string]string
+}
+
+// Allocatable lists the healthy devices of a resource, sorted.
+func (v *View) Allocatable(resource string) []string {
+	out := []string{}
+	for _, id := range slices.Sorted(maps.Keys(v.Offered[resource])) {
+		if v.Offered[resource][id] == pluginapi.Healthy {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // Healthy is the number of healthy devices.
@@ -59,14 +73,13 @@ func (v *View) Healthy() int {
 
 // view needs the lock.
 func (k *Kubelet) view() *View {
-	v := &View{Registrations: len(k.registrations), Endpoints: len(k.endpoints)}
-	if len(k.endpoints) == 0 {
-		return v
-	}
-	e := k.endpoints[len(k.endpoints)-1]
-	v.Socket, v.Streams, v.Lists, v.Devices = e.path, e.streams, e.lists, map[string]string{}
-	for _, d := range e.devices {
-		v.Devices[d.GetID()] = d.GetHealth()
+	v := &View{Registrations: len(k.registrations), Endpoints: len(k.endpoints), Offered: map[string]map[string]string{}}
+	for _, e := range k.endpoints {
+		v.Socket, v.Streams, v.Lists, v.Devices = e.path, e.streams, e.lists, map[string]string{}
+		for _, d := range e.devices {
+			v.Devices[d.GetID()] = d.GetHealth()
+		}
+		v.Offered[e.resource] = v.Devices
 	}
 	return v
 }
@@ -184,7 +197,7 @@ func (e *Endpoint) follow(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		k.check(list.GetDevices())
+		k.check(e.resource, list.GetDevices())
 		k.update(func() {
 			e.devices = list.GetDevices()
 			e.lists++
@@ -216,7 +229,7 @@ func (e *Endpoint) disconnect() {
 }
 
 // check notes what is wrong with a list.
-func (k *Kubelet) check(devices []*pluginapi.Device) {
+func (k *Kubelet) check(resource string, devices []*pluginapi.Device) {
 	var ids []string
 	for _, d := range devices {
 		ids = append(ids, d.GetID())
@@ -228,13 +241,16 @@ func (k *Kubelet) check(devices []*pluginapi.Device) {
 		if len(slices.Compact(slices.Clone(ids))) != len(ids) {
 			k.violations = append(k.violations, fmt.Sprintf("the list %q names a device twice", ids))
 		}
-		for id := range k.known {
+		if k.known[resource] == nil {
+			k.known[resource] = map[string]bool{}
+		}
+		for id := range k.known[resource] {
 			if !slices.Contains(ids, id) {
 				k.violations = append(k.violations, fmt.Sprintf("the list %q omits %q, which was listed before", ids, id))
 			}
 		}
 		for _, id := range ids {
-			k.known[id] = true
+			k.known[resource][id] = true
 		}
 	})
 }

@@ -74,7 +74,7 @@ type Kubelet struct {
 	registrations []*pluginapi.RegisterRequest
 	endpoints     []*Endpoint
 	wedged        map[string]bool
-	known         map[string]bool
+	known         map[string]map[string]bool // by resource
 	violations    []string
 	changed       chan struct{} // closed when anything above changes
 }
@@ -83,7 +83,7 @@ type Kubelet struct {
 // The test fails at its end if a plugin broke a rule.
 func New(tb testing.TB, dir string, script Script) *Kubelet {
 	tb.Helper()
-	k := &Kubelet{t: tb, dir: dir, script: script, known: map[string]bool{}, changed: make(chan struct{})}
+	k := &Kubelet{t: tb, dir: dir, script: script, known: map[string]map[string]bool{}, changed: make(chan struct{})}
 	tb.Cleanup(func() {
 		k.Stop()
 		k.mu.Lock()
