@@ -18,6 +18,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/conflicts"
 	"github.com/nri-gpu/nri-gpu/internal/flock"
 	"github.com/nri-gpu/nri-gpu/internal/httpserve"
+	"github.com/nri-gpu/nri-gpu/internal/recent"
 	"github.com/nri-gpu/nri-gpu/internal/record"
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
@@ -35,6 +36,7 @@ type daemon struct {
 	health     *health.Server
 	connection connection
 	inflight   inflight
+	recent     recent.List[decision]
 	mu         sync.Mutex // serialises reconcile
 }
 
@@ -57,15 +59,18 @@ func newDaemon(cfg settings, log logrus.FieldLogger) *daemon {
 	mapping := cfg.Mapping()
 	d.node = newNode(cfg.State(), cfg.Data(), mapping.FromHost)
 	d.injector = &inject.Injector{
-		Resolver: d.node.resolver, Health: d.node.healthOf, Keys: d.node.keys, Local: mapping.FromHost,
-		Policy: inject.Policy{Capabilities: cfg.Capabilities(), ExemptHandlers: cfg.ExemptHandlers, ExemptNamespaces: cfg.ExemptNamespaces},
+		Resolver: d.node.resolver, Health: d.node.healthOf, Devices: d.node.devices, Keys: d.node.keys, Local: mapping.FromHost,
+		Policy: inject.Policy{
+			Capabilities: cfg.Capabilities(), ExemptHandlers: cfg.ExemptHandlers, ExemptNamespaces: cfg.ExemptNamespaces,
+			ManagementNamespaces: cfg.ManagementNamespaces, DenyUnallocated: cfg.Unallocated == deny,
+		},
 	}
 	return d
 }
 
 func (d *daemon) newPlugin(synced func()) *plugin {
 	p := &plugin{
-		injector: d.injector, records: d.records, metrics: d.metrics, log: d.log, configured: d.configure, synced: synced, inflight: &d.inflight,
+		injector: d.injector, records: d.records, metrics: d.metrics, log: d.log, configured: d.configure, synced: synced, inflight: &d.inflight, recent: &d.recent,
 	}
 	p.setDeadline(2 * time.Second) // until the runtime says its own
 	return p

@@ -13,6 +13,8 @@ type metrics struct {
 	sessions  prometheus.Counter
 	decisions *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
+	// unallocated counts containers with NVIDIA device nodes from elsewhere.
+	unallocated prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -28,7 +30,10 @@ func newMetrics() *metrics {
 			Name: "nri_gpu_decision_duration_seconds", Help: "Our own time in CreateContainer.", Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 		}, []string{"outcome"}),
 	}
-	m.registry.MustRegister(m.connected, m.ready, m.sessions, m.decisions, m.duration)
+	m.unallocated = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "nri_gpu_unallocated_total", Help: "Containers that had NVIDIA device nodes without an allocation, such as privileged ones.",
+	})
+	m.registry.MustRegister(m.connected, m.ready, m.sessions, m.decisions, m.duration, m.unallocated)
 	for _, o := range []string{"injected", "refused", "environment", "not-ours"} {
 		m.decisions.WithLabelValues(o)
 	}

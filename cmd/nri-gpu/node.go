@@ -109,6 +109,9 @@ func (n *node) healthOf(name string) string {
 	return why
 }
 
+// devices is inject.Injector's.
+func (n *node) devices() []string { return n.view.Load().devices() }
+
 func (n *node) keys() *cdi.Keyring { return n.view.Load().keys }
 
 // devices lists what the guard must name: every device of the inventory, the

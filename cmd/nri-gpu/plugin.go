@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-gpu/nri-gpu/internal/recent"
 	"github.com/nri-gpu/nri-gpu/internal/record"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/pkg/inject"
@@ -37,6 +38,7 @@ type plugin struct {
 	// over says that the connection is lost, whatever still calls.
 	over     atomic.Bool
 	inflight *inflight
+	recent   *recent.List[decision]
 }
 
 var (
@@ -107,6 +109,7 @@ func (p *plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 
 func (p *plugin) finish(pod *api.PodSandbox, c *api.Container, d *inject.Decision, err error, took time.Duration) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	log := p.log.WithFields(logrus.Fields{"pod": pod.GetName(), "namespace": pod.GetNamespace(), "container": c.GetName()})
+	p.remember(pod, c, d, err, took)
 	switch {
 	case err != nil:
 		p.metrics.decided("refused", took)
@@ -115,9 +118,8 @@ func (p *plugin) finish(pod *api.PodSandbox, c *api.Container, d *inject.Decisio
 	case d == nil:
 		p.metrics.decided("not-ours", took)
 		return nil, nil, nil
-	case len(d.Names) == 0:
-		p.metrics.decided("environment", took)
-		log.Debug("took NVIDIA_VISIBLE_DEVICES back")
+	case len(d.Names) == 0 && d.Carrier == "":
+		p.withoutDevices(log, d, took)
 		return d.Adjustment, nil, nil
 	}
 	r := describe(pod, c)
@@ -136,6 +138,48 @@ func (p *plugin) finish(pod *api.PodSandbox, c *api.Container, d *inject.Decisio
 		log.Warnf("left out %s", s)
 	}
 	return d.Adjustment, nil, nil
+}
+
+// decision is what /debug/state shows of one.
+type decision struct {
+	Time      time.Time `json:"time"`
+	Namespace string    `json:"namespace"`
+	Pod       string    `json:"pod"`
+	Container string    `json:"container"`
+	Devices   []string  `json:"devices,omitempty"`
+	// Refused is the reason why the container was not created.
+	Refused      string `json:"refused,omitempty"`
+	Microseconds int64  `json:"microseconds"`
+}
+
+// remember keeps the decisions that changed something.
+func (p *plugin) remember(pod *api.PodSandbox, c *api.Container, d *inject.Decision, err error, took time.Duration) {
+	if err == nil && d == nil {
+		return
+	}
+	out := decision{Time: time.Now().UTC(), Namespace: pod.GetNamespace(), Pod: pod.GetName(), Container: c.GetName(), Microseconds: took.Microseconds()}
+	if err != nil {
+		out.Refused = err.Error()
+	} else {
+		for _, n := range d.Names {
+			out.Devices = append(out.Devices, n.String())
+		}
+	}
+	p.recent.Add(out)
+}
+
+// withoutDevices tells of a container that was allocated none.
+func (p *plugin) withoutDevices(log logrus.FieldLogger, d *inject.Decision, took time.Duration) {
+	if d.Adjustment != nil {
+		p.metrics.decided("environment", took)
+		log.Debug("took NVIDIA_VISIBLE_DEVICES back")
+	} else {
+		p.metrics.decided("not-ours", took)
+	}
+	if len(d.Unallocated) > 0 {
+		p.metrics.unallocated.Inc()
+		log.WithField("node", strings.Join(d.Unallocated, ",")).Warn("the container has NVIDIA device nodes without an allocation; Kubernetes gives every node of the host to a privileged one (--unallocated=deny refuses it)")
+	}
 }
 
 // StopContainer ends the record: the container holds no card any more.

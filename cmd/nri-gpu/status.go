@@ -78,15 +78,18 @@ func (d *daemon) notReady() []string {
 
 // debugState is what /debug/state shows.
 type debugState struct {
-	Version   string            `json:"version"`
-	Ready     bool              `json:"ready"`
-	Reasons   []string          `json:"reasons,omitempty"`
-	Connected bool              `json:"connected"`
-	Since     time.Time         `json:"since,omitzero"`
-	Runtime   cdi.Runtime       `json:"runtime"`
-	Carrier   cdi.Carrier       `json:"carrier,omitempty"`
-	Driver    device.Driver     `json:"driver"`
-	Devices   map[string]string `json:"devices"`
+	Version   string        `json:"version"`
+	Ready     bool          `json:"ready"`
+	Reasons   []string      `json:"reasons,omitempty"`
+	Connected bool          `json:"connected"`
+	Since     time.Time     `json:"since,omitzero"`
+	Runtime   cdi.Runtime   `json:"runtime"`
+	Carrier   cdi.Carrier   `json:"carrier,omitempty"`
+	Driver    device.Driver `json:"driver"`
+	// Devices maps each to why it may not be used; empty when it may.
+	Devices map[string]string `json:"devices"`
+	// Recent are the last decisions that changed something.
+	Recent []decision `json:"recent"`
 }
 
 func (d *daemon) state() any {
@@ -95,6 +98,6 @@ func (d *daemon) state() any {
 	defer d.connection.mu.Unlock()
 	return debugState{
 		Version: version.String(), Ready: len(reasons) == 0, Reasons: reasons, Connected: d.connection.connected, Since: d.connection.since,
-		Runtime: d.connection.runtime, Carrier: d.connection.carrier, Driver: v.driver, Devices: v.health,
+		Runtime: d.connection.runtime, Carrier: d.connection.carrier, Driver: v.driver, Devices: v.health, Recent: d.recent.All(),
 	}
 }

@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc/codes"
@@ -22,6 +23,7 @@ func (p *Plugin) allocate(ids []string) (*pluginapi.ContainerAllocateResponse, e
 	}
 	log := p.cfg.Log.WithFields(logrus.Fields{"resource": p.cfg.Resource, "device": names})
 	log.Info("allocated")
+	p.recent.Add(Allocation{Time: time.Now().UTC(), IDs: unique(ids)})
 	if len(names) < len(unique(ids)) {
 		log.Warnf("%d replicas are of %d cards: a container gets no more of a card for two replicas of it", len(unique(ids)), len(names))
 	}

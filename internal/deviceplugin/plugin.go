@@ -13,6 +13,7 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/dirwatch"
+	"github.com/nri-gpu/nri-gpu/internal/recent"
 	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
@@ -82,6 +83,7 @@ type Plugin struct {
 	carrier *carrier
 	metrics *metrics
 	wake    dirwatch.Waker
+	recent  recent.List[Allocation]
 
 	mu     sync.Mutex
 	status Registration

@@ -28,18 +28,26 @@ type ListedDevice struct {
 	NUMANode int64 `json:"numaNode"`
 }
 
+// Allocation is one answer to Allocate. The kubelet does not say for whom.
+type Allocation struct {
+	Time time.Time `json:"time"`
+	IDs  []string  `json:"ids"`
+}
+
 // State is all that the plugin knows, for people who debug it.
 type State struct {
 	Resource     string         `json:"resource"`
 	Carrier      string         `json:"carrier,omitempty"`
 	Registration Registration   `json:"registration"`
 	Devices      []ListedDevice `json:"devices"`
+	// Recent are the last allocations.
+	Recent []Allocation `json:"recent"`
 }
 
 // State returns the state of now.
 func (p *Plugin) State() State {
 	snap := p.list.load()
-	out := State{Resource: p.cfg.Resource, Carrier: p.carrier.String(), Registration: p.registration(), Devices: []ListedDevice{}}
+	out := State{Resource: p.cfg.Resource, Carrier: p.carrier.String(), Registration: p.registration(), Devices: []ListedDevice{}, Recent: p.recent.All()}
 	for _, d := range snap.devices {
 		out.Devices = append(out.Devices, ListedDevice{ID: d.GetID(), Health: snap.health[d.GetID()], NUMANode: numaNode(d)})
 	}

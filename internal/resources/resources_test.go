@@ -55,12 +55,14 @@ func TestWhatIsOfferedUnderWhichResource(t *testing.T) {
 			mixed, resources.Config{MIG: resources.MIGNone}, []string{"nvidia.com/gpu: GPU-0 GPU-1 GPU-2"}, nil,
 		},
 		"mixed": {
-			mixed, resources.Config{MIG: resources.MIGMixed},
+			mixed,
+			resources.Config{MIG: resources.MIGMixed},
 			[]string{"nvidia.com/gpu: GPU-1", "nvidia.com/mig-1g.5gb: MIG-0-0 MIG-0-1", "nvidia.com/mig-3g.20gb: MIG-0-2"},
 			[]string{"GPU-2 is in MIG mode and has no MIG device"},
 		},
 		"mixed, with unusual profiles": {
-			odd, resources.Config{MIG: resources.MIGMixed},
+			odd,
+			resources.Config{MIG: resources.MIGMixed},
 			[]string{
 				"nvidia.com/mig-1c.3g.40gb: MIG-0-0", "nvidia.com/mig-1g.10gb.me: MIG-0-1", "nvidia.com/mig-1g.12gb.gfx: MIG-0-4",
 				"nvidia.com/mig-1g.12gb.me.all: MIG-0-3", "nvidia.com/mig-1g.24gb-me: MIG-0-2",
@@ -68,12 +70,15 @@ func TestWhatIsOfferedUnderWhichResource(t *testing.T) {
 			[]string{"MIG-none has the profile \"\""},
 		},
 		"single: the profile that most have": {
-			mixed, resources.Config{MIG: resources.MIGSingle}, []string{"nvidia.com/gpu: MIG-0-0 MIG-0-1"},
+			mixed,
+			resources.Config{MIG: resources.MIGSingle},
+			[]string{"nvidia.com/gpu: MIG-0-0 MIG-0-1"},
 			[]string{"GPU-1 is not in MIG mode", "GPU-2 is in MIG mode and has no MIG device", "MIG-0-2 is of profile 3g.20gb"},
 		},
 		"single, without MIG": {a100s, resources.Config{MIG: resources.MIGSingle}, []string{"nvidia.com/gpu: GPU-0 GPU-1"}, nil},
 		"resources by model and profile": {
-			mixed, resources.Config{
+			mixed,
+			resources.Config{
 				MIG: resources.MIGMixed, GPUs: []resources.Pattern{{"*T4*", "example.com/t4"}, {"*A100*", "example.com/a100"}},
 				MIGs: []resources.Pattern{{"1g.5gb", "example.com/small"}},
 			},
@@ -81,7 +86,8 @@ func TestWhatIsOfferedUnderWhichResource(t *testing.T) {
 			[]string{"GPU-2"},
 		},
 		"a pattern fits the whole name": {
-			odd, resources.Config{MIG: resources.MIGMixed, MIGs: []resources.Pattern{{"1g.24gb", "example.com/wrong"}, {"1?.*", "example.com/wrong"}}},
+			odd,
+			resources.Config{MIG: resources.MIGMixed, MIGs: []resources.Pattern{{"1g.24gb", "example.com/wrong"}, {"1?.*", "example.com/wrong"}}},
 			[]string{
 				"nvidia.com/mig-1c.3g.40gb: MIG-0-0", "nvidia.com/mig-1g.10gb.me: MIG-0-1", "nvidia.com/mig-1g.12gb.gfx: MIG-0-4",
 				"nvidia.com/mig-1g.12gb.me.all: MIG-0-3", "nvidia.com/mig-1g.24gb-me: MIG-0-2",
@@ -89,37 +95,49 @@ func TestWhatIsOfferedUnderWhichResource(t *testing.T) {
 			[]string{"MIG-none"},
 		},
 		"replicas": {
-			a100s, resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{{Resource: whole, Replicas: 2}}},
-			[]string{"nvidia.com/gpu: GPU-0::0 GPU-0::1 GPU-1::0 GPU-1::1"}, nil,
+			a100s,
+			resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{{Resource: whole, Replicas: 2}}},
+			[]string{"nvidia.com/gpu: GPU-0::0 GPU-0::1 GPU-1::0 GPU-1::1"},
+			nil,
 		},
 		"replicas under another name, of one card by index": {
-			a100s, resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{
+			a100s,
+			resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{
 				{Resource: whole, Replicas: 2, Rename: "nvidia.com/gpu.shared", Devices: resources.Selector{List: []string{"1"}}},
 			}},
-			[]string{"nvidia.com/gpu: GPU-0", "nvidia.com/gpu.shared: GPU-1::0 GPU-1::1"}, nil,
+			[]string{"nvidia.com/gpu: GPU-0", "nvidia.com/gpu.shared: GPU-1::0 GPU-1::1"},
+			nil,
 		},
 		"another number for each card": {
-			a100s, resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{
+			a100s,
+			resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{
 				{Resource: whole, Replicas: 3, Devices: resources.Selector{List: []string{"GPU-1"}}}, {Resource: whole, Replicas: 2, Devices: resources.Selector{Count: 1}},
 			}},
-			[]string{"nvidia.com/gpu: GPU-1::0 GPU-1::1 GPU-1::2 GPU-0::0 GPU-0::1"}, nil,
+			[]string{"nvidia.com/gpu: GPU-1::0 GPU-1::1 GPU-1::2 GPU-0::0 GPU-0::1"},
+			nil,
 		},
 		"another number for each model": {
-			[]device.GPU{card(0, "Tesla T4"), card(1, "NVIDIA L40S")}, resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{
+			[]device.GPU{card(0, "Tesla T4"), card(1, "NVIDIA L40S")},
+			resources.Config{MIG: resources.MIGNone, Shares: []resources.Share{
 				{Resource: whole, Replicas: 3, Devices: resources.Selector{List: []string{"model=*L40S*"}}},
 			}},
-			[]string{"nvidia.com/gpu: GPU-1::0 GPU-1::1 GPU-1::2 GPU-0"}, nil,
+			[]string{"nvidia.com/gpu: GPU-1::0 GPU-1::1 GPU-1::2 GPU-0"},
+			nil,
 		},
 		"a MIG device by index and by its card": {
-			mixed[:1], resources.Config{MIG: resources.MIGMixed, Shares: []resources.Share{
+			mixed[:1],
+			resources.Config{MIG: resources.MIGMixed, Shares: []resources.Share{
 				{Resource: "nvidia.com/mig-1g.5gb", Replicas: 2, Devices: resources.Selector{List: []string{"0:1"}}},
 				{Resource: "nvidia.com/mig-3g.20gb", Replicas: 2, Devices: resources.Selector{List: []string{"GPU-0"}}},
 			}},
-			[]string{"nvidia.com/mig-1g.5gb: MIG-0-1::0 MIG-0-1::1 MIG-0-0", "nvidia.com/mig-3g.20gb: MIG-0-2::0 MIG-0-2::1"}, nil,
+			[]string{"nvidia.com/mig-1g.5gb: MIG-0-1::0 MIG-0-1::1 MIG-0-0", "nvidia.com/mig-3g.20gb: MIG-0-2::0 MIG-0-2::1"},
+			nil,
 		},
 		"MPS does not share MIG devices": {
-			mixed[:1], resources.Config{MIG: resources.MIGSingle, Shares: []resources.Share{{Resource: whole, Strategy: resources.MPS, Replicas: 2}}},
-			[]string{"nvidia.com/gpu: "}, []string{"MIG-0-0 is a MIG device, which MPS does not share", "MIG-0-1", "MIG-0-2 is of profile"},
+			mixed[:1],
+			resources.Config{MIG: resources.MIGSingle, Shares: []resources.Share{{Resource: whole, Strategy: resources.MPS, Replicas: 2}}},
+			[]string{"nvidia.com/gpu: "},
+			[]string{"MIG-0-0 is a MIG device, which MPS does not share", "MIG-0-1", "MIG-0-2 is of profile"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,6 +35,12 @@ type Policy struct {
 	// ExemptHandlers and ExemptNamespaces keep their NVIDIA_VISIBLE_DEVICES:
 	// those of NVIDIA's own operands, which a legacy runtime serves.
 	ExemptHandlers, ExemptNamespaces []string
+	// ManagementNamespaces are those whose pods may ask for every card: of
+	// exporters and validators.
+	ManagementNamespaces []string
+	// DenyUnallocated refuses a container that has NVIDIA device nodes and no
+	// allocation, as a privileged one has; else it is reported.
+	DenyUnallocated bool
 }
 
 // Injector decides. Its fields are set once; Decide may be called from any
@@ -43,6 +49,8 @@ type Injector struct {
 	Resolver Resolver
 	// Health returns why a device may not be used, or "" when it may.
 	Health func(device string) string
+	// Devices lists the CDI names of every device of the node.
+	Devices func() []string
 	// Keys returns the node's signing keys, or nil when there are none.
 	Keys func() *cdi.Keyring
 	// Local translates a host path to one that this process can stat.
@@ -58,8 +66,13 @@ type Decision struct {
 	Capabilities []cdi.Capability
 	// Carrier is how the names came.
 	Carrier cdi.Carrier
-	// Skipped are mounts that a mount of the pod's own takes the place of.
-	Skipped    []string
+	// Skipped is what was left out: mounts that a mount of the pod's own takes
+	// the place of, and unhealthy cards of a container that asked for all.
+	Skipped []string
+	// Unallocated are NVIDIA device nodes that the container has from elsewhere:
+	// Kubernetes gives a privileged one every node of the host.
+	Unallocated []string
+	// Adjustment is nil when nothing is changed.
 	Adjustment *api.ContainerAdjustment
 }
 
@@ -76,6 +89,10 @@ func (i *Injector) Decide(pod *api.PodSandbox, c *api.Container) (*Decision, err
 	if err != nil {
 		return nil, err
 	}
+	everything, err := i.requested(pod, c)
+	if err != nil {
+		return nil, err
+	}
 	guarded := slices.ContainsFunc(c.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == cdi.GuardPath })
 	if guarded && len(names) == 0 {
 		return nil, refuse(pod, c, "the guard mount", "the container has it and no allocation comes with it",
@@ -85,17 +102,44 @@ func (i *Injector) Decide(pod *api.PodSandbox, c *api.Container) (*Decision, err
 	if err := i.neutralise(pod, c, a); err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		if len(a.GetEnv()) == 0 {
-			return nil, nil
-		}
-		return &Decision{Adjustment: a}, nil
+	d := &Decision{Names: names, Carrier: carrier, Adjustment: a}
+	switch {
+	case everything:
+		i.everything(d)
+	case len(names) == 0:
+		return i.withoutDevices(pod, c, a)
 	}
 	if guarded {
 		a.RemoveMount(cdi.GuardPath)
 	}
-	d := &Decision{Names: names, Carrier: carrier, Adjustment: a}
 	return d, i.fill(pod, c, d)
+}
+
+// withoutDevices decides on a container that was allocated none.
+func (i *Injector) withoutDevices(pod *api.PodSandbox, c *api.Container, a *api.ContainerAdjustment) (*Decision, error) {
+	d := &Decision{Unallocated: nodesOf(c)}
+	if len(d.Unallocated) > 0 && i.Policy.DenyUnallocated && !slices.Contains(i.Policy.ExemptNamespaces, pod.GetNamespace()) {
+		return nil, refuse(pod, c, fmt.Sprintf("device node %q", d.Unallocated[0]), "the container has it without an allocation, most likely because it is privileged, and this node does not allow that",
+			"Ask for GPUs in resources.limits and drop privileged, or have the administrator list the namespace in --exempt-namespaces")
+	}
+	if len(a.GetEnv()) > 0 {
+		d.Adjustment = a
+	}
+	if d.Adjustment == nil && len(d.Unallocated) == 0 {
+		return nil, nil
+	}
+	return d, nil
+}
+
+// nodesOf lists the device nodes of NVIDIA's that a container has already.
+func nodesOf(c *api.Container) []string {
+	var out []string
+	for _, d := range c.GetLinux().GetDevices() {
+		if strings.HasPrefix(d.GetPath(), "/dev/nvidia") {
+			out = append(out, d.GetPath())
+		}
+	}
+	return out
 }
 
 // names returns the devices that the container was allocated, each once, sorted.
@@ -179,6 +223,9 @@ func (i *Injector) neutralise(pod *api.PodSandbox, c *api.Container, a *api.Cont
 // fill resolves the names and writes the adjustment.
 func (i *Injector) fill(pod *api.PodSandbox, c *api.Container, d *Decision) error {
 	for _, n := range d.Names {
+		if d.Carrier == CarrierRequest {
+			break // the unhealthy ones were left out
+		}
 		if why := i.Health(n.Device); why != "" {
 			return refuse(pod, c, fmt.Sprintf("device %q", n), "it is not usable: "+why,
 				"The container is tried again and starts when the device is healthy; delete the pod to have it placed elsewhere")
@@ -201,7 +248,11 @@ func (i *Injector) fill(pod *api.PodSandbox, c *api.Container, d *Decision) erro
 }
 
 func unresolved(pod *api.PodSandbox, c *api.Container, d *Decision, err error) error {
-	r := refuse(pod, c, fmt.Sprintf("device %q", d.Names[0]), err.Error(), "See the device plugin's log on this node; the container is tried again")
+	subject := "the driver"
+	if len(d.Names) > 0 {
+		subject = fmt.Sprintf("device %q", d.Names[0])
+	}
+	r := refuse(pod, c, subject, err.Error(), "See the device plugin's log on this node; the container is tried again")
 	r.Err = err
 	var unknown *cdi.UnknownError
 	var stale *cdi.StaleError

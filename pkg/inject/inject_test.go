@@ -62,8 +62,9 @@ func newNode(tb testing.TB) *node {
 		Health: func(name string) string {
 			return map[string]string{"GPU-sick": "nvmlDeviceGetHandleByIndex: GPU is lost"}[name]
 		},
-		Keys:   func() *cdi.Keyring { return n.keys },
-		Policy: inject.Policy{Capabilities: cdi.AllCapabilities(), ExemptHandlers: []string{"legacy"}, ExemptNamespaces: []string{"gpu-operator"}},
+		Devices: func() []string { return append(n.resolver.Devices(), "GPU-sick") },
+		Keys:    func() *cdi.Keyring { return n.keys },
+		Policy:  inject.Policy{Capabilities: cdi.AllCapabilities(), ExemptHandlers: []string{"legacy"}, ExemptNamespaces: []string{"gpu-operator"}, ManagementNamespaces: []string{"gpu-monitoring"}},
 	}
 	return n
 }
