@@ -81,7 +81,7 @@ test-unit: build ## the quick tests, with the race detector
 .PHONY: test-e2e
 test-e2e: build ## the tests on the real stack; needs root
 	@$(SAY) "test: the programs of the real stack"
-	@hack/build-tools.sh containerd kubernetes nvidia-container-toolkit
+	@hack/build-tools.sh containerd containerd-1.7 kubernetes nvidia-container-toolkit
 	@$(SAY) "test: a Debian image, and the driver's user space"; hack/fetch-image.sh; hack/fetch-driver.sh
 	@$(SAY) "test: real stack"; $(GOTEST) -tags e2e -count=1 -p 1 -timeout 30m ./test/e2e ./test/demo ./test/peer
 

@@ -32,6 +32,7 @@ type stack struct {
 	world      *harness.World
 	tools      harness.Tools
 	bin        string
+	cache      string
 	plane      *harness.ControlPlane
 	containerd *harness.Process
 	kubelet    *harness.Process
@@ -65,7 +66,7 @@ func start(ctx context.Context, world *harness.World) (*stack, error) {
 	if cache == "" {
 		cache = filepath.Join(top, ".cache")
 	}
-	s := &stack{world: world, tools: harness.Tools(filepath.Join(cache, "tools", "bin")), bin: filepath.Join(top, "bin")}
+	s := &stack{world: world, tools: harness.Tools(filepath.Join(cache, "tools", "bin")), bin: filepath.Join(top, "bin"), cache: cache}
 	if s.profile, err = fakelib.Load("a100x8"); err != nil {
 		return s, err
 	}
@@ -78,7 +79,7 @@ func start(ctx context.Context, world *harness.World) (*stack, error) {
 	if s.containerd, err = world.StartContainerd(ctx, s.tools); err != nil {
 		return s, err
 	}
-	if err := s.images(ctx, cache); err != nil {
+	if err := s.importImages(ctx, s.tools); err != nil {
 		return s, err
 	}
 	if err := s.node.StartNRI(ctx); err != nil {
@@ -96,17 +97,18 @@ func start(ctx context.Context, world *harness.World) (*stack, error) {
 	return s, s.join(ctx)
 }
 
-func (s *stack) images(ctx context.Context, cache string) error {
+// importImages gives a containerd the images, with its own client.
+func (s *stack) importImages(ctx context.Context, tools harness.Tools) error {
 	pause, err := s.world.PauseImage()
 	if err != nil {
 		return err
 	}
-	debian := harness.DebianImage(cache)
+	debian := harness.DebianImage(s.cache)
 	for file, image := range map[string]harness.Image{filepath.Join(s.world.Dir, "pause.tar"): pause, debian.Root + ".tar": debian} {
 		if err := image.Archive(ctx, file); err != nil {
 			return err
 		}
-		if err := s.world.Import(ctx, s.tools, file); err != nil {
+		if err := s.world.Import(ctx, tools, file); err != nil {
 			return err
 		}
 	}
