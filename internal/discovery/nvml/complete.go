@@ -31,6 +31,8 @@ func (d *Discoverer) addHostFacts(gpu *device.GPU, minors hostfs.MIGMinors) {
 	r := d.opts.Roots
 	gpu.NUMANode = hostfs.NUMANode(r, gpu.PCIBusID)
 	gpu.DRMNodes = hostfs.DRMNodes(r, gpu.PCIBusID)
+	gpu.PCIClass = hostfs.PCIClass(r, gpu.PCIBusID)
+	gpu.VGPU = hostfs.VGPU(r, gpu.PCIBusID)
 	for i := range gpu.MIGDevices {
 		m := &gpu.MIGDevices[i]
 		m.GPUInstanceMinor = minors.Instance(r, gpu.Minor, m.GPUInstance, -1)
