@@ -55,10 +55,10 @@ func (l labels) driver(d *device.Driver) {
 	}
 }
 
-// vgpu tells whether the node's GPUs are a hypervisor's. It stays out while one
-// card's answer is unknown and no other's is yes.
+// vgpu tells whether the node's GPUs are a hypervisor's. A card of which it is
+// not known does not count; when it is known of none, the label stays out.
 func (l labels) vgpu(gpus []device.GPU) {
-	unknown := false
+	known := len(gpus) == 0
 	for i := range gpus {
 		v := gpus[i].VGPU
 		if v != nil && v.Present {
@@ -67,9 +67,9 @@ func (l labels) vgpu(gpus []device.GPU) {
 			l.set("vgpu.host-driver-branch", v.HostDriverBranch)
 			return
 		}
-		unknown = unknown || v == nil
+		known = known || v != nil
 	}
-	if !unknown {
+	if known {
 		l.set("vgpu.present", "false")
 	}
 }
@@ -154,21 +154,19 @@ func clique(gpus []device.GPU) string {
 	return found
 }
 
-// migCapable tells whether any card can do MIG; empty when unknown.
+// migCapable tells whether any card can do MIG; empty when it is known of none.
 func migCapable(gpus []device.GPU) string {
-	unknown := false
+	answer := ""
 	for i := range gpus {
-		switch {
-		case gpus[i].MIGEnabled || gpus[i].MIGCapable != nil && *gpus[i].MIGCapable:
+		capable := gpus[i].MIGCapable
+		if gpus[i].MIGEnabled || capable != nil && *capable {
 			return "true"
-		case gpus[i].MIGCapable == nil:
-			unknown = true
+		}
+		if capable != nil {
+			answer = "false"
 		}
 	}
-	if unknown {
-		return ""
-	}
-	return "false"
+	return answer
 }
 
 func migEnabled(g device.GPU) bool { return g.MIGEnabled }
