@@ -188,7 +188,7 @@ func owners(u *unstructured.Unstructured, at []string) map[string]string {
 			continue
 		}
 		var fields map[string]any
-		if json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue // of a form that is newer than we are; it owns what it owns
 		}
 		for _, name := range at {

@@ -114,7 +114,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // respond answers with an error as the API server does.
 func respond(w http.ResponseWriter, err error) {
 	status := apierrors.NewInternalError(err).ErrStatus
-	if known, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // made here, never wrapped
+	if known, ok := err.(apierrors.APIStatus); ok {
 		status = known.Status()
 	}
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
@@ -206,7 +206,7 @@ func (s *apiServer) labelAs(manager, path, key, value string, at ...string) {
 	}
 	u.SetManagedFields(append(u.GetManagedFields(), metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: u.GetAPIVersion(), FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(field)},
+		FieldsV1: metav1.NewFieldsV1(field),
 	}))
 }
 

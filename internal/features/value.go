@@ -14,7 +14,7 @@ const Prefix = "nvidia.com/"
 const maxLength = 63
 
 // valid is what Kubernetes allows as a key without its prefix.
-var valid = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`) //nolint:gochecknoglobals // compiled once, never changed
+var valid = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 
 // sanitise makes a value of any text, as GPU feature discovery does: blanks
 // become one dash, characters that a label may not have are dropped. Unlike

@@ -3,6 +3,7 @@ package hostfs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,7 @@ func pciConfig(capability ...byte) []byte {
 
 // vgpuConfig is that of a virtual GPU whose hypervisor runs 535.161.05.
 func vgpuConfig(first ...byte) []byte {
-	record := append(first, 0, 22)
+	record := append(slices.Clone(first), 0, 22)
 	record = append(record, "535.161.05r538_10\x00\x00\x00"...)
 	return pciConfig(append([]byte{pciCapabilityVendor, 0, byte(5 + len(record)), 'V', 'F'}, record...)...)
 }
