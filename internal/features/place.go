@@ -3,6 +3,7 @@ package features
 import (
 	"context"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,6 +17,9 @@ type place struct {
 	metrics        *Metrics
 	log            logrus.FieldLogger
 
+	// mu guards what follows; it is not held while the place is written, which
+	// may take long.
+	mu sync.Mutex
 	// last is what the place holds, nil when not known.
 	last map[string]string
 	// due is when the place is to be written even if nothing changed; after a
@@ -36,6 +40,8 @@ type PlaceState struct {
 }
 
 func (s *place) state() PlaceState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	out := PlaceState{Name: s.Name, Published: s.when, Labels: len(s.last)}
 	if s.err != nil {
 		out.Error = s.err.Error()
@@ -43,18 +49,33 @@ func (s *place) state() PlaceState {
 	return out
 }
 
+// rest tells whether nothing is to be done now, and what is wrong then.
+func (s *place) rest(wanted map[string]string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.due) && (s.err != nil || maps.Equal(s.last, wanted)), s.err
+}
+
+// next is when the place wants to be looked at.
+func (s *place) next() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.due
+}
+
 // publish writes when the labels changed or the time has come, and returns what
-// is wrong with the place.
+// is wrong with the place. It is not called twice at a time.
 func (s *place) publish(ctx context.Context, wanted map[string]string) error {
-	waiting := time.Now().Before(s.due)
-	if waiting && (s.err != nil || maps.Equal(s.last, wanted)) {
-		return s.err
+	if rest, err := s.rest(wanted); rest {
+		return err
 	}
 	changed, err := s.Write(ctx, wanted)
 	if err != nil && ctx.Err() != nil {
 		return err // we end; it is no fault of the place
 	}
 	s.metrics.wrote(s.Name, changed, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
 		s.failed(err)
 		return err
@@ -68,7 +89,8 @@ func (s *place) publish(ctx context.Context, wanted map[string]string) error {
 	return nil
 }
 
-// failed notes a failure, and logs it unless it is the one before.
+// failed notes a failure, and logs it unless it is the one before; the caller
+// holds the lock.
 func (s *place) failed(err error) {
 	pause := s.backoff.Step()
 	s.due = time.Now().Add(pause)

@@ -48,7 +48,7 @@ type Publisher struct {
 	mu     sync.Mutex
 	latest *device.Inventory
 
-	// publishing is held for one Publish; it guards the places.
+	// publishing is held for one Publish.
 	publishing sync.Mutex
 	places     []*place
 }
@@ -126,8 +126,6 @@ func (p *Publisher) Publish(ctx context.Context, inv device.Inventory) error {
 
 // State is what /debug/state shows of each place.
 func (p *Publisher) State() []PlaceState {
-	p.publishing.Lock()
-	defer p.publishing.Unlock()
 	out := make([]PlaceState, len(p.places))
 	for i, s := range p.places {
 		out[i] = s.state()
@@ -153,12 +151,10 @@ func (p *Publisher) labels(inv *device.Inventory) map[string]string {
 
 // due is when the first place wants to be looked at.
 func (p *Publisher) due() time.Time {
-	p.publishing.Lock()
-	defer p.publishing.Unlock()
 	first := time.Now().Add(time.Hour)
 	for _, s := range p.places {
-		if s.due.Before(first) {
-			first = s.due
+		if due := s.next(); due.Before(first) {
+			first = due
 		}
 	}
 	return first

@@ -124,6 +124,24 @@ func TestAnAnswerThatDoesNotComeIsGivenUp(t *testing.T) {
 	require.FileExists(t, path, "one place does not hold up another")
 }
 
+func TestThePlacesTellTheirStateWhileOneHangs(t *testing.T) {
+	t.Parallel()
+	entered, over := make(chan struct{}), make(chan struct{})
+	hangs := features.Sink{Name: "hangs", Write: func(context.Context, map[string]string) (bool, error) {
+		close(entered)
+		<-over
+		return true, nil
+	}}
+	p := publisher(hangs)
+	var publish sync.WaitGroup
+	publish.Go(func() { _ = p.Publish(t.Context(), node("Tesla T4")) })
+	<-entered
+	require.Equal(t, []features.PlaceState{{Name: "hangs"}}, p.State())
+	close(over)
+	publish.Wait()
+	require.Positive(t, p.State()[0].Labels)
+}
+
 func TestAFailureIsTriedAgainWithBackoffUntilItWorks(t *testing.T) {
 	t.Parallel()
 	s := newAPIServer(t)
