@@ -45,6 +45,23 @@ func TestTheNodeIsWrittenOnChangeOnly(t *testing.T) {
 	require.Equal(t, "linux", s.object(nodePath).GetLabels()["kubernetes.io/os"], "others' labels stay")
 }
 
+func TestALabelThatIsNoMoreIsRemovedEvenIfNothingElseChanged(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	for path, sink := range map[string]func() features.Sink{
+		nodePath:    func() features.Sink { return features.Node(s.api()) },
+		featurePath: func() features.Sink { return features.NodeFeature(s.api(), "gpu") },
+	} {
+		at := map[string][]string{nodePath: onNode, featurePath: onFeature}[path]
+		for _, labels := range []map[string]string{{"nvidia.com/a": "1", "nvidia.com/b": "2"}, {"nvidia.com/a": "1"}} {
+			changed, err := sink().Write(t.Context(), labels)
+			require.NoError(t, err)
+			require.True(t, changed)
+			s.requireLabels(labels, path, at...)
+		}
+	}
+}
+
 func TestALabelOfAnotherIsTakenOverAndTold(t *testing.T) {
 	t.Parallel()
 	s := newAPIServer(t)

@@ -202,6 +202,12 @@ func TestReplicasAreWhatEveryCardHas(t *testing.T) {
 	require.Equal(t, "2", get(got, "gpu.model.Tesla-T4.replicas"))
 	require.Equal(t, "8", get(got, "gpu.model.NVIDIA-A100.replicas"))
 	require.Equal(t, "Tesla-T4-SHARED", get(got, "gpu.product"))
+	inv.GPUs[2].MIGEnabled = true
+	inv.GPUs[2].MIGDevices = []device.MIGDevice{{UUID: "MIG-0", Profile: "1g.5gb", Health: healthy()}, {UUID: "MIG-1", Profile: "1g.5gb"}}
+	sharing.ReplicasOf["MIG-0"], sharing.ReplicasOf["MIG-1"] = 5, 3
+	sharing.MIGStrategy = features.MIGMixed
+	got = features.Labels(&inv, &sharing, "")
+	require.Equal(t, []string{"3", "1"}, []string{get(got, "mig-1g.5gb.replicas"), get(got, "mig-1g.5gb.count")})
 	sharing.Strategy = features.StrategyNone
 	require.Equal(t, "1", get(features.Labels(&inv, &sharing, ""), "gpu.replicas"))
 }
@@ -213,36 +219,4 @@ func TestMPSIsCapableOnlyWhereItCanBe(t *testing.T) {
 	require.Equal(t, "true", get(features.Labels(&inv, &sharing, ""), "mps.capable"))
 	inv.GPUs[0].MIGEnabled = true
 	require.Equal(t, "false", get(features.Labels(&inv, &sharing, ""), "mps.capable"))
-}
-
-func TestOneProfileOnTwoModelsIsDescribedByTheLarger(t *testing.T) {
-	t.Parallel()
-	inv := node("A", "B")
-	for i := range inv.GPUs {
-		inv.GPUs[i].MIGEnabled = true
-		for j := range i + 1 {
-			inv.GPUs[i].MIGDevices = append(inv.GPUs[i].MIGDevices, device.MIGDevice{
-				UUID: fmt.Sprintf("MIG-%d-%d", i, j), Profile: "1g.10gb", Health: healthy(), MemoryBytes: uint64(i+1) << 30,
-			})
-		}
-	}
-	got := features.Labels(&inv, &features.Sharing{MIGStrategy: features.MIGMixed}, "")
-	require.Equal(t, []string{"B-MIG-1g.10gb", "2", "2048", "1", "2"}, []string{
-		get(got, "mig-1g.10gb.product"), get(got, "mig-1g.10gb.count"), get(got, "mig-1g.10gb.memory"),
-		get(got, "gpu.model.A.mig-1g.10gb.count"), get(got, "gpu.model.B.mig-1g.10gb.count"),
-	})
-	got = features.Labels(&inv, &features.Sharing{MIGStrategy: features.MIGSingle}, "")
-	require.Equal(t, "A-MIG-INVALID", get(got, "gpu.product"))
-}
-
-func TestALostCardDoesNotMakeALayoutInvalid(t *testing.T) {
-	t.Parallel()
-	inv := node("A", "A")
-	inv.GPUs[0].MIGEnabled = true
-	inv.GPUs[0].MIGDevices = []device.MIGDevice{{UUID: "MIG-0", Profile: "7g.40gb", Health: healthy()}}
-	inv.GPUs[1].Health = device.Health{Reason: "lost"}
-	got := features.Labels(&inv, &features.Sharing{MIGStrategy: features.MIGSingle}, "")
-	require.Equal(t, "A-MIG-7g.40gb", get(got, "gpu.product"))
-	require.Equal(t, "1", get(got, "gpu.count"))
-	require.Empty(t, get(got, "gpu.memory"), "the card's is not the device's")
 }

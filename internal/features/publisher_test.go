@@ -142,6 +142,18 @@ func TestThePlacesTellTheirStateWhileOneHangs(t *testing.T) {
 	require.Positive(t, p.State()[0].Labels)
 }
 
+func TestAPlaceThatFailedIsLeftAloneUntilItsTime(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	broken := features.Sink{Name: "broken", Write: func(context.Context, map[string]string) (bool, error) { tries++; return false, errors.New("no") }}
+	p := features.New(features.Options{Sinks: []features.Sink{broken}, Backoff: wait.Backoff{Duration: time.Hour}, Log: quiet()})
+	for range 10 {
+		require.ErrorContains(t, p.Publish(t.Context(), node("Tesla T4")), "no")
+	}
+	require.ErrorContains(t, p.Publish(t.Context(), node("NVIDIA A100")), "no")
+	require.Equal(t, 1, tries)
+}
+
 func TestAFailureIsTriedAgainWithBackoffUntilItWorks(t *testing.T) {
 	t.Parallel()
 	s := newAPIServer(t)
