@@ -2,6 +2,7 @@ package hostfs
 
 import (
 	"bytes"
+	"io"
 	"os"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
@@ -15,6 +16,7 @@ const (
 	pciHasCapabilities  = 0x10 // bit of the status
 	pciCapabilityList   = 0x34
 	pciHeaderEnd        = 0x40 // an unprivileged reader gets no more
+	pciConfigEnd        = 0x100
 	pciCapabilityVendor = 0x09
 )
 
@@ -26,7 +28,14 @@ func VGPU(r roots.Roots, busID string) *device.VGPU {
 	if busID == "" {
 		return nil
 	}
-	config, err := os.ReadFile(r.Sys("bus", "pci", "devices", busID, "config"))
+	f, err := os.Open(r.Sys("bus", "pci", "devices", busID, "config"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	// The kernel asks the device for every byte that is read; the extended
+	// part beyond has other capabilities.
+	config, err := io.ReadAll(io.LimitReader(f, pciConfigEnd))
 	if err != nil {
 		return nil
 	}
@@ -43,7 +52,7 @@ func parseVGPU(config []byte) *device.VGPU {
 	at := int(config[pciCapabilityList]) &^ 3
 	// Each capability is a multiple of four bytes, so that a list without a
 	// loop has no more than this many.
-	for range 256 / 4 {
+	for range pciConfigEnd / 4 {
 		if at == 0 {
 			return &device.VGPU{}
 		}

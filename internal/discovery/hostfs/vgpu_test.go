@@ -57,6 +57,7 @@ func TestWhatCannotBeReadIsUnknown(t *testing.T) {
 	require.Nil(t, parseVGPU(vgpuConfig()[:64]), "what everybody may read ends before the capabilities")
 	loop := pciConfig(0x10, 0x60)
 	require.Nil(t, parseVGPU(loop), "a list without an end")
+	require.Nil(t, parseVGPU(slices.Repeat([]byte{0xff}, 256)), "a card that fell off the bus")
 }
 
 func TestARecordWithoutLengthEndsTheWalk(t *testing.T) {

@@ -1,6 +1,9 @@
 package nvml_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,4 +56,15 @@ func TestAFabricCountsOnceItIsJoined(t *testing.T) {
 		require.Nil(t, inv.GPUs[i].Fabric)
 		require.True(t, inv.GPUs[i].Health.Healthy)
 	}
+}
+
+func TestWhatIsKnownOfAVirtualGPUIsNotAskedAgain(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "t4x1")
+	const config = "sys/bus/pci/devices/0000:00:1e.0/config"
+	require.Nil(t, m.Discover(t.Context()).GPUs[0].VGPU)
+	m.hostFile(t, config, strings.Repeat("\x00", 64))
+	require.Equal(t, &device.VGPU{}, m.Discover(t.Context()).GPUs[0].VGPU, "unknown is asked again")
+	require.NoError(t, os.Remove(filepath.Join(m.host, config)))
+	require.Equal(t, &device.VGPU{}, m.Discover(t.Context()).GPUs[0].VGPU)
 }
