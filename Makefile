@@ -101,7 +101,7 @@ fuzz: ## run every fuzz test for FUZZTIME each
 
 .PHONY: golden
 golden: ## rewrite the golden files; read the diff
-	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test ./internal/specgen ./pkg/inject ./cmd/gpuctl
+	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test ./internal/specgen ./internal/features ./pkg/inject ./cmd/gpuctl
 	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test -tags e2e -count=1 ./test/e2e
 
 .PHONY: clean

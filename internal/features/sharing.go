@@ -1,0 +1,88 @@
+package features
+
+import "strings"
+
+// Strategy is how a device is shared between containers.
+type Strategy string
+
+// The strategies, as the label gpu.sharing-strategy writes them.
+const (
+	StrategyNone        Strategy = "none"
+	StrategyTimeSlicing Strategy = "time-slicing"
+	StrategyMPS         Strategy = "mps"
+)
+
+// MIGStrategy is how MIG devices are advertised.
+type MIGStrategy string
+
+// The strategies, as the label mig.strategy writes them.
+const (
+	MIGNone   MIGStrategy = "none"
+	MIGSingle MIGStrategy = "single"
+	MIGMixed  MIGStrategy = "mixed"
+)
+
+// DefaultResource is the resource name of whole GPUs.
+const DefaultResource = "nvidia.com/gpu"
+
+// Sharing is what the configuration says about sharing. Its zero value shares
+// nothing.
+type Sharing struct {
+	// Strategy applies to every device with more than one replica.
+	Strategy Strategy
+	// Replicas has the number of replicas by resource name ("nvidia.com/gpu",
+	// "nvidia.com/mig-1g.5gb"); a resource that is not there has one.
+	Replicas map[string]int
+	// ReplicasOf has the number by UUID where it differs from the resource's.
+	ReplicasOf map[string]int
+	// Renamed says that shared devices are advertised under a name of their own
+	// ("nvidia.com/gpu.shared"), so that the product need not tell.
+	Renamed bool
+	// MIGStrategy is empty for none.
+	MIGStrategy MIGStrategy
+	// MPSConfigured says that the configuration has an MPS section.
+	MPSConfigured bool
+	// Resource is the name of whole GPUs; empty: DefaultResource. MIG devices
+	// have its domain.
+	Resource string
+}
+
+// replicas is the number of replicas of a device, at least one.
+func (s *Sharing) replicas(uuid, resource string) int {
+	if s.Strategy == "" || s.Strategy == StrategyNone {
+		return 1
+	}
+	n, ok := s.ReplicasOf[uuid]
+	if !ok {
+		n = s.Replicas[resource]
+	}
+	return max(n, 1)
+}
+
+func (s *Sharing) gpuResource() string {
+	if s.Resource == "" {
+		return DefaultResource
+	}
+	return s.Resource
+}
+
+func (s *Sharing) migResource(profile string) string {
+	domain, _, _ := strings.Cut(s.gpuResource(), "/")
+	return domain + "/" + profile
+}
+
+// strategy is the label's value for devices with so many replicas.
+func (s *Sharing) strategy(replicas int) string {
+	if replicas > 1 {
+		return string(s.Strategy)
+	}
+	return string(StrategyNone)
+}
+
+// suffix is what a product's name ends in when its devices are shared.
+func (s *Sharing) suffix(replicas int) string {
+	if replicas > 1 && !s.Renamed {
+		return "-SHARED"
+	}
+	return ""
+}
