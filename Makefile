@@ -99,6 +99,11 @@ fuzz: ## run every fuzz test for FUZZTIME each
 		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
 
+.PHONY: bench
+bench: ## measure our own time in a container's creation, and the device plugin's budgets
+	@$(GO) test -run '^$$' -bench Decide -benchtime 2000x ./pkg/inject
+	@$(GO) test -run '^$$' -bench Budget -benchtime 20x ./cmd/device-plugin
+
 .PHONY: golden
 golden: ## rewrite the golden files; read the diff
 	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test ./internal/specgen ./internal/features ./pkg/inject ./cmd/gpuctl

@@ -41,13 +41,13 @@ func TestMain(m *testing.M) {
 
 // bench is a node with two cards, described by a file, and a kubelet.
 type bench struct {
-	t       *testing.T
+	t       testing.TB
 	cfg     settings
 	inv     device.Inventory
 	kubelet *fakekubelet.Kubelet
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gdp") //nolint:usetesting // t.TempDir is too long for a socket
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t}
 	b.cfg = settings{
 		Inventory: filepath.Join(dir, "inventory.json"), DiscoverInterval: minInterval, RetryInterval: minInterval,
-		MIGStrategy: "none", Allocation: "distributed",
+		MIGStrategy: "none", Allocation: "distributed", apiSettings: apiSettings{ConfigLabel: "nvidia.com/device-plugin.config"},
 		Daemon: config.Daemon{
 			Paths: config.Paths{
 				HostRoot: filepath.Join(dir, "h"), DevRoot: filepath.Join(dir, "d"), StateDir: filepath.Join(dir, "s"),
@@ -85,7 +85,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // listen binds a port that is free.
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -94,7 +94,7 @@ func listen(t *testing.T) net.Listener {
 }
 
 // freeAddress is one that nobody listens on now.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l := listen(t)
 	defer l.Close()

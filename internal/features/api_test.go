@@ -14,6 +14,7 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/features"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
 func TestTheNodeIsWrittenOnChangeOnly(t *testing.T) {
@@ -22,7 +23,7 @@ func TestTheNodeIsWrittenOnChangeOnly(t *testing.T) {
 	inv := node("Tesla T4", "Tesla T4")
 	inv.GPUs[1].MIGEnabled = true
 	inv.GPUs[1].MIGDevices = []device.MIGDevice{{UUID: "MIG-0", Profile: "1g.5gb", Health: healthy()}}
-	sharing := features.Sharing{MIGStrategy: features.MIGMixed}
+	sharing := features.Sharing{MIGStrategy: resources.MIGMixed}
 	options := features.Options{Sinks: []features.Sink{features.Node(s.api())}, Sharing: func() features.Sharing { return sharing }, Log: quiet()}
 	p := features.New(options)
 	for range 100 {

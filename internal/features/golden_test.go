@@ -14,6 +14,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/discovery/nvml"
 	"github.com/nri-gpu/nri-gpu/internal/features"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/roots"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakelib"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/golden"
@@ -98,7 +99,7 @@ func migCards(cards int, profiles ...string) fakelib.Config {
 }
 
 func timeSlicing(replicas int) features.Sharing {
-	return features.Sharing{Strategy: features.StrategyTimeSlicing, Replicas: map[string]int{features.DefaultResource: replicas}}
+	return features.Sharing{Strategy: resources.TimeSlicing, Replicas: map[string]int{features.DefaultResource: replicas}}
 }
 
 func TestLabelsOfWholeMachines(t *testing.T) {
@@ -110,25 +111,25 @@ func TestLabelsOfWholeMachines(t *testing.T) {
 	empty := profile(t, "t4x1")
 	empty["devices"] = []any{}
 	shared := timeSlicing(4)
-	shared.MIGStrategy = features.MIGMixed
+	shared.MIGStrategy = resources.MIGMixed
 	shared.Replicas["nvidia.com/mig-1g.10gb"] = 2
 	for name, c := range map[string]struct {
 		config  fakelib.Config
 		sharing features.Sharing
 	}{
 		"a100x8":                    {profile(t, "a100x8"), features.Sharing{}},
-		"a100x8-fabric":             {fabric, features.Sharing{Strategy: features.StrategyMPS, Replicas: map[string]int{features.DefaultResource: 2}, MPSConfigured: true}},
-		"h100x8-mig-none":           {profile(t, "h100x8-mig"), features.Sharing{MIGStrategy: features.MIGNone}},
-		"h100x8-mig-mixed":          {profile(t, "h100x8-mig"), features.Sharing{MIGStrategy: features.MIGMixed}},
+		"a100x8-fabric":             {fabric, features.Sharing{Strategy: resources.MPS, Replicas: map[string]int{features.DefaultResource: 2}, MPSConfigured: true}},
+		"h100x8-mig-none":           {profile(t, "h100x8-mig"), features.Sharing{MIGStrategy: resources.MIGNone}},
+		"h100x8-mig-mixed":          {profile(t, "h100x8-mig"), features.Sharing{MIGStrategy: resources.MIGMixed}},
 		"h100x8-mig-mixed-shared":   {profile(t, "h100x8-mig"), shared},
-		"h100x8-mig-invalid":        {profile(t, "h100x8-mig"), features.Sharing{MIGStrategy: features.MIGSingle}},
-		"a100x2-mig-single":         {migCards(2, "1g.5gb", "1g.5gb", "1g.5gb"), features.Sharing{MIGStrategy: features.MIGSingle}},
-		"a100x1-mig-media-mixed":    {migCards(1, "1c.3g.20gb", "1g.5gb+me"), features.Sharing{MIGStrategy: features.MIGMixed}},
+		"h100x8-mig-invalid":        {profile(t, "h100x8-mig"), features.Sharing{MIGStrategy: resources.MIGSingle}},
+		"a100x2-mig-single":         {migCards(2, "1g.5gb", "1g.5gb", "1g.5gb"), features.Sharing{MIGStrategy: resources.MIGSingle}},
+		"a100x1-mig-media-mixed":    {migCards(1, "1c.3g.20gb", "1g.5gb+me"), features.Sharing{MIGStrategy: resources.MIGMixed}},
 		"mixed":                     {profile(t, "mixed"), features.Sharing{}},
 		"mixed-shared":              {profile(t, "mixed"), timeSlicing(10)},
 		"t4x1":                      {profile(t, "t4x1"), features.Sharing{}},
-		"t4x1-shared-renamed":       {profile(t, "t4x1"), features.Sharing{Strategy: features.StrategyTimeSlicing, Renamed: true, Replicas: timeSlicing(4).Replicas}},
-		"t4x1-single-without-a-mig": {profile(t, "t4x1"), features.Sharing{MIGStrategy: features.MIGSingle}},
+		"t4x1-shared-renamed":       {profile(t, "t4x1"), features.Sharing{Strategy: resources.TimeSlicing, Renamed: true, Replicas: timeSlicing(4).Replicas}},
+		"t4x1-single-without-a-mig": {profile(t, "t4x1"), features.Sharing{MIGStrategy: resources.MIGSingle}},
 		"no-gpu":                    {empty, features.Sharing{}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/features"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakelib"
 )
 
@@ -94,7 +95,7 @@ func kinds(t *testing.T) fakelib.Config {
 
 func TestOneQueryThatFailsLeavesItsOwnLabelsOut(t *testing.T) {
 	t.Parallel()
-	sharing := features.Sharing{MIGStrategy: features.MIGMixed}
+	sharing := features.Sharing{MIGStrategy: resources.MIGMixed}
 	inv := discover(t, kinds(t))
 	all := features.Labels(&inv, &sharing, "m")
 	for call, omitted := range map[string]string{
@@ -205,17 +206,17 @@ func TestReplicasAreWhatEveryCardHas(t *testing.T) {
 	inv.GPUs[2].MIGEnabled = true
 	inv.GPUs[2].MIGDevices = []device.MIGDevice{{UUID: "MIG-0", Profile: "1g.5gb", Health: healthy()}, {UUID: "MIG-1", Profile: "1g.5gb"}}
 	sharing.ReplicasOf["MIG-0"], sharing.ReplicasOf["MIG-1"] = 5, 3
-	sharing.MIGStrategy = features.MIGMixed
+	sharing.MIGStrategy = resources.MIGMixed
 	got = features.Labels(&inv, &sharing, "")
 	require.Equal(t, []string{"3", "1"}, []string{get(got, "mig-1g.5gb.replicas"), get(got, "mig-1g.5gb.count")})
-	sharing.Strategy = features.StrategyNone
+	sharing.Strategy = ""
 	require.Equal(t, "1", get(features.Labels(&inv, &sharing, ""), "gpu.replicas"))
 }
 
 func TestMPSIsCapableOnlyWhereItCanBe(t *testing.T) {
 	t.Parallel()
 	inv := node("x")
-	sharing := features.Sharing{Strategy: features.StrategyMPS, MPSConfigured: true}
+	sharing := features.Sharing{Strategy: resources.MPS, MPSConfigured: true}
 	require.Equal(t, "true", get(features.Labels(&inv, &sharing, ""), "mps.capable"))
 	inv.GPUs[0].MIGEnabled = true
 	require.Equal(t, "false", get(features.Labels(&inv, &sharing, ""), "mps.capable"))

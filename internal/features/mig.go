@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
 // migDevice is a MIG device with its card.
@@ -59,7 +60,9 @@ func groupByProfile(cards []*device.GPU) []profile {
 	return out
 }
 
-func advertisesMIG(s *Sharing) bool { return s.MIGStrategy == MIGSingle || s.MIGStrategy == MIGMixed }
+func advertisesMIG(s *Sharing) bool {
+	return s.MIGStrategy == resources.MIGSingle || s.MIGStrategy == resources.MIGMixed
+}
 
 // mig writes the keys of the MIG strategy. In the strategy single they take the
 // place of the card's.
@@ -74,7 +77,7 @@ func (l labels) mig(models []model, sharing *Sharing) {
 	}
 	profiles := groupByProfile(cards)
 	switch {
-	case sharing.MIGStrategy == MIGMixed:
+	case sharing.MIGStrategy == resources.MIGMixed:
 		l.mixed(profiles, sharing)
 	case !slices.ContainsFunc(cards, func(g *device.GPU) bool { return g.MIGEnabled }):
 	case uniform(cards, profiles):
@@ -101,7 +104,7 @@ func (l labels) invalid(model string) {
 	for _, key := range []string{"gpu.count", "gpu.replicas", "gpu.memory"} {
 		l.replace(key, "0")
 	}
-	l.replace("gpu.sharing-strategy", string(StrategyNone))
+	l.replace("gpu.sharing-strategy", strategyNone)
 }
 
 // uniform tells whether every card is in MIG mode, has a MIG device, and all

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/features"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
 func TestOneProfileOnTwoModelsIsDescribedByTheLarger(t *testing.T) {
@@ -21,12 +22,12 @@ func TestOneProfileOnTwoModelsIsDescribedByTheLarger(t *testing.T) {
 			})
 		}
 	}
-	got := features.Labels(&inv, &features.Sharing{MIGStrategy: features.MIGMixed}, "")
+	got := features.Labels(&inv, &features.Sharing{MIGStrategy: resources.MIGMixed}, "")
 	require.Equal(t, []string{"B-MIG-1g.10gb", "2", "2048", "1", "2"}, []string{
 		get(got, "mig-1g.10gb.product"), get(got, "mig-1g.10gb.count"), get(got, "mig-1g.10gb.memory"),
 		get(got, "gpu.model.A.mig-1g.10gb.count"), get(got, "gpu.model.B.mig-1g.10gb.count"),
 	})
-	got = features.Labels(&inv, &features.Sharing{MIGStrategy: features.MIGSingle}, "")
+	got = features.Labels(&inv, &features.Sharing{MIGStrategy: resources.MIGSingle}, "")
 	require.Equal(t, "A-MIG-INVALID", get(got, "gpu.product"))
 }
 
@@ -36,7 +37,7 @@ func TestALostCardDoesNotMakeALayoutInvalid(t *testing.T) {
 	inv.GPUs[0].MIGEnabled = true
 	inv.GPUs[0].MIGDevices = []device.MIGDevice{{UUID: "MIG-0", Profile: "7g.40gb", Health: healthy()}}
 	inv.GPUs[1].Health = device.Health{Reason: "lost"}
-	got := features.Labels(&inv, &features.Sharing{MIGStrategy: features.MIGSingle}, "")
+	got := features.Labels(&inv, &features.Sharing{MIGStrategy: resources.MIGSingle}, "")
 	require.Equal(t, "A-MIG-7g.40gb", get(got, "gpu.product"))
 	require.Equal(t, "1", get(got, "gpu.count"))
 	require.Empty(t, get(got, "gpu.memory"), "the card's is not the device's")
@@ -58,14 +59,14 @@ func TestAMIGDeviceOfALostCardDoesNotCount(t *testing.T) {
 	t.Parallel()
 	inv := partitioned()
 	inv.GPUs[1].Health = device.Health{Reason: "lost"}
-	for strategy, key := range map[features.MIGStrategy]string{features.MIGMixed: "mig-7g.40gb.count", features.MIGSingle: "gpu.count"} {
+	for strategy, key := range map[resources.MIGStrategy]string{resources.MIGMixed: "mig-7g.40gb.count", resources.MIGSingle: "gpu.count"} {
 		require.Equal(t, "1", get(features.Labels(&inv, &features.Sharing{MIGStrategy: strategy}, ""), key))
 	}
 }
 
 func TestTheStrategySingleNeedsMIGDevicesThatAreAlike(t *testing.T) {
 	t.Parallel()
-	single := &features.Sharing{MIGStrategy: features.MIGSingle}
+	single := &features.Sharing{MIGStrategy: resources.MIGSingle}
 	for name, c := range map[string]struct {
 		change func(*device.Inventory)
 		want   string

@@ -1,26 +1,13 @@
 package features
 
-import "strings"
+import (
+	"strings"
 
-// Strategy is how a device is shared between containers.
-type Strategy string
-
-// The strategies, as the label gpu.sharing-strategy writes them.
-const (
-	StrategyNone        Strategy = "none"
-	StrategyTimeSlicing Strategy = "time-slicing"
-	StrategyMPS         Strategy = "mps"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
-// MIGStrategy is how MIG devices are advertised.
-type MIGStrategy string
-
-// The strategies, as the label mig.strategy writes them.
-const (
-	MIGNone   MIGStrategy = "none"
-	MIGSingle MIGStrategy = "single"
-	MIGMixed  MIGStrategy = "mixed"
-)
+// strategyNone is what the label gpu.sharing-strategy says of no sharing.
+const strategyNone = "none"
 
 // DefaultResource is the resource name of whole GPUs.
 const DefaultResource = "nvidia.com/gpu"
@@ -29,7 +16,7 @@ const DefaultResource = "nvidia.com/gpu"
 // nothing.
 type Sharing struct {
 	// Strategy applies to every device with more than one replica.
-	Strategy Strategy
+	Strategy resources.Strategy
 	// Replicas has the number of replicas by resource name ("nvidia.com/gpu",
 	// "nvidia.com/mig-1g.5gb"); a resource that is not there has one.
 	Replicas map[string]int
@@ -39,7 +26,7 @@ type Sharing struct {
 	// ("nvidia.com/gpu.shared"), so that the product need not tell.
 	Renamed bool
 	// MIGStrategy is empty for none.
-	MIGStrategy MIGStrategy
+	MIGStrategy resources.MIGStrategy
 	// MPSConfigured says that the configuration has an MPS section.
 	MPSConfigured bool
 	// Resource is the name of whole GPUs; empty: DefaultResource. MIG devices
@@ -49,7 +36,7 @@ type Sharing struct {
 
 // replicas is the number of replicas of a device, at least one.
 func (s *Sharing) replicas(uuid, resource string) int {
-	if s.Strategy == "" || s.Strategy == StrategyNone {
+	if s.Strategy == "" {
 		return 1
 	}
 	n, ok := s.ReplicasOf[uuid]
@@ -76,7 +63,7 @@ func (s *Sharing) strategy(replicas int) string {
 	if replicas > 1 {
 		return string(s.Strategy)
 	}
-	return string(StrategyNone)
+	return strategyNone
 }
 
 // suffix is what a product's name ends in when its devices are shared.

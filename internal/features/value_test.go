@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/features"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
 func TestValuesAreMadeValid(t *testing.T) {
@@ -76,7 +77,7 @@ func FuzzLabels(f *testing.F) {
 		g.MIGDevices = []device.MIGDevice{{UUID: "MIG-0", Profile: profile, MemoryBytes: memory, Attributes: &device.MIGAttributes{GPUSlices: replicas}}}
 		sharing := timeSlicing(replicas)
 		sharing.ReplicasOf = map[string]int{"MIG-0": replicas}
-		for _, strategy := range []features.MIGStrategy{features.MIGNone, features.MIGSingle, features.MIGMixed} {
+		for _, strategy := range []resources.MIGStrategy{resources.MIGNone, resources.MIGSingle, resources.MIGMixed} {
 			sharing.MIGStrategy = strategy
 			got := features.Labels(&inv, &sharing, machine)
 			requireValid(t, got)

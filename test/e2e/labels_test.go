@@ -26,6 +26,7 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/features"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/test/harness"
 )
 
@@ -121,7 +122,7 @@ func TestNodeLabelsThroughTheAPI(t *testing.T) {
 	admin := dynamicClient(t, "")
 	defineNodeFeature(t, admin)
 	api := features.API{Client: labeller(t), Node: harness.NodeName}
-	sharing := features.Sharing{MIGStrategy: features.MIGMixed}
+	sharing := features.Sharing{MIGStrategy: resources.MIGMixed}
 	publish := func(inv device.Inventory) {
 		t.Helper()
 		p := features.New(features.Options{
