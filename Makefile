@@ -85,6 +85,14 @@ test-e2e: build ## the tests on the real stack; needs root
 	@$(SAY) "test: a Debian image, and the driver's user space"; hack/fetch-image.sh; hack/fetch-driver.sh
 	@$(SAY) "test: real stack"; $(GOTEST) -tags e2e -count=1 -p 1 -timeout 30m ./test/e2e ./test/demo ./test/peer
 
+CHAOS ?= -for 10m -containers 500 -faults 100
+.PHONY: chaos
+chaos: build ## pods with GPUs while the node is killed, stopped, filled and cut short (CHAOS="-for 1m -seed 7")
+	@hack/install-deps.sh test
+	@hack/build-tools.sh containerd kubernetes; hack/fetch-image.sh
+	@$(GO) build -o bin/test/chaos ./test/chaos
+	@bin/test/chaos $(CHAOS)
+
 .PHONY: lint
 lint: ## golangci-lint, with the import directions
 	@$(SAY) "lint"; $(LINT) run --allow-parallel-runners ./...

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/test/harness"
+	"github.com/nri-gpu/nri-gpu/test/stack"
 )
 
 // switchRuntime puts one containerd into the place of the other, as a
@@ -25,20 +26,20 @@ import (
 func switchRuntime(t *testing.T, start func(context.Context, harness.Tools) (*harness.Process, error), tools harness.Tools, carrier cdi.Carrier) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	require.NoError(t, cluster.containerd.Stop())
+	require.NoError(t, cluster.Containerd.Stop())
 	var err error
-	cluster.containerd, err = start(ctx, cluster.tools)
+	cluster.Containerd, err = start(ctx, cluster.Tools)
 	require.NoError(t, err)
-	require.NoError(t, cluster.importImages(ctx, tools))
-	require.NoError(t, until(ctx, time.Minute, func(context.Context) error {
+	require.NoError(t, cluster.ImportImages(ctx, tools))
+	require.NoError(t, stack.Until(ctx, time.Minute, func(context.Context) error {
 		got, err := cdi.ReadCarrier(state.DataDir("/var/lib/nri-gpu").Carrier())
 		if err == nil && got != carrier {
 			err = fmt.Errorf("the carrier is %s", got)
 		}
 		return err
 	}))
-	require.NoError(t, cluster.node.Ready(ctx))
-	require.NoError(t, until(ctx, time.Minute, func(ctx context.Context) error {
+	require.NoError(t, cluster.Node.Ready(ctx))
+	require.NoError(t, stack.Until(ctx, time.Minute, func(ctx context.Context) error {
 		text, err := harness.Body(ctx, "http://"+harness.PluginAddress+"/debug/state")
 		if err == nil && !strings.Contains(text, `"carrier": "`+string(carrier)+`"`) {
 			err = fmt.Errorf("the device plugin does not know yet: %s", text)
@@ -53,9 +54,9 @@ func TestContainerd17(t *testing.T) {
 	p := running(t, "outlives")
 	before := requireExactly(t, p, "main", 1)
 
-	switchRuntime(t, cluster.world.StartContainerd17, cluster.tools.Containerd17(), cdi.CarrierAnnotation)
+	switchRuntime(t, cluster.World.StartContainerd17, cluster.Tools.Containerd17(), cdi.CarrierAnnotation)
 	t.Cleanup(func() {
-		switchRuntime(t, cluster.world.StartContainerd, cluster.tools, cdi.CarrierCDI)
+		switchRuntime(t, cluster.World.StartContainerd, cluster.Tools, cdi.CarrierCDI)
 	})
 	t.Run("a pod outlives the downgrade", func(t *testing.T) {
 		require.Equal(t, before, requireExactly(t, runsAgain(t, "outlives"), "main", 1))
@@ -68,18 +69,18 @@ func TestContainerd17(t *testing.T) {
 		requireExactly(t, p, "c", 0)
 		c, err := harness.Container(t.Context(), "older", "a")
 		require.NoError(t, err)
-		data, err := os.ReadFile(cluster.node.State.Container(c.GetId()))
+		data, err := os.ReadFile(cluster.Node.State.Container(c.GetId()))
 		require.NoError(t, err)
 		require.Contains(t, string(data), `"carrier": "annotation"`)
 
-		require.NoError(t, cluster.containerd.Stop())
-		cluster.containerd, err = cluster.world.StartContainerd17(t.Context(), cluster.tools)
+		require.NoError(t, cluster.Containerd.Stop())
+		cluster.Containerd, err = cluster.World.StartContainerd17(t.Context(), cluster.Tools)
 		require.NoError(t, err)
-		require.NoError(t, cluster.node.Ready(t.Context()))
+		require.NoError(t, cluster.Node.Ready(t.Context()))
 		requireExactly(t, p, "a", 2)
 	})
 	t.Run("without nri-gpu nothing starts, and it starts by itself afterwards", func(t *testing.T) {
-		require.NoError(t, cluster.node.NRI.Kill())
+		require.NoError(t, cluster.Node.NRI.Kill())
 		t.Cleanup(func() { restoreNRI(t) })
 		create(t, pod("gated", container("main", 1)))
 		waits(t, "gated", "the container waits for nri-gpu")
@@ -93,11 +94,11 @@ func TestContainerd17(t *testing.T) {
 // runsAgain waits until a pod whose runtime was exchanged runs on the new one.
 func runsAgain(t *testing.T, name string) (p *corev1.Pod) {
 	t.Helper()
-	require.NoError(t, until(t.Context(), podTimeout, func(ctx context.Context) (err error) {
+	require.NoError(t, stack.Until(t.Context(), podTimeout, func(ctx context.Context) (err error) {
 		if _, err = harness.Container(ctx, name, "main"); err != nil {
 			return err
 		}
-		p, err = cluster.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		p, err = cluster.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err == nil && p.Status.ContainerStatuses[0].State.Running == nil {
 			err = fmt.Errorf("%s", statuses(p))
 		}

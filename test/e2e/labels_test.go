@@ -52,7 +52,7 @@ func labelInventory(mig bool) device.Inventory {
 // once.
 func dynamicClient(t *testing.T, user string) dynamic.Interface {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", cluster.plane.Kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", cluster.Plane.Kubeconfig)
 	require.NoError(t, err)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	client, err := dynamic.NewForConfig(config)
@@ -75,7 +75,7 @@ func removeAfter(t *testing.T, name string, del func(context.Context, string, me
 func labeller(t *testing.T) dynamic.Interface {
 	t.Helper()
 	const user = "gpu-labels"
-	roles := cluster.client.RbacV1()
+	roles := cluster.Client.RbacV1()
 	_, err := roles.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}},
 		{APIGroups: []string{nodeFeatures.Group}, Resources: []string{nodeFeatures.Resource}, Verbs: []string{"get", "create", "patch"}},
@@ -161,6 +161,6 @@ func TestANodeIsNotMadeByItsLabels(t *testing.T) {
 	p := features.New(features.Options{Sinks: []features.Sink{features.Node(api), features.NodeFeature(api, "default")}, Log: logrus.New()})
 	err := p.Publish(t.Context(), labelInventory(false))
 	require.ErrorContains(t, err, fmt.Sprintf("no node named %q", "no-such-node"))
-	_, err = cluster.client.CoreV1().Nodes().Get(t.Context(), "no-such-node", metav1.GetOptions{})
+	_, err = cluster.Client.CoreV1().Nodes().Get(t.Context(), "no-such-node", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }

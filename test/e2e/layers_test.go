@@ -18,6 +18,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/test/harness"
 	"github.com/nri-gpu/nri-gpu/test/probe/report"
+	"github.com/nri-gpu/nri-gpu/test/stack"
 )
 
 // direct is a container that is made over CRI without a kubelet, and so without
@@ -31,10 +32,10 @@ type direct struct {
 // The kubelet stands still meanwhile: it removes pods that it does not know.
 func newDirect(t *testing.T, handler string, annotations map[string]string) *direct {
 	t.Helper()
-	require.NoError(t, cluster.kubelet.Pause())
-	t.Cleanup(func() { require.NoError(t, cluster.kubelet.Continue()) })
+	require.NoError(t, cluster.Kubelet.Pause())
+	t.Cleanup(func() { require.NoError(t, cluster.Kubelet.Continue()) })
 	name := fmt.Sprintf("direct-%x", rand.Text()[:6])
-	s, err := cluster.world.RunSandbox(t.Context(), strings.ToLower(name), handler, annotations)
+	s, err := cluster.World.RunSandbox(t.Context(), strings.ToLower(name), handler, annotations)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Remove(context.WithoutCancel(t.Context()))) })
 	return &direct{t: t, sandbox: s}
@@ -45,7 +46,7 @@ func (d *direct) create(change func(*harness.CRIContainer)) (string, error) {
 	d.n++
 	c := harness.CRIContainer{
 		Name: fmt.Sprintf("main-%d", d.n), Image: harness.DebianImage("").Name, Command: []string{"/probe/probe", "wait"},
-		Mounts: map[string]string{"/probe": filepath.Join(cluster.bin, "test"), harness.InsideConfigPath: cluster.node.InsideConfig()},
+		Mounts: map[string]string{"/probe": filepath.Join(cluster.Bin, "test"), harness.InsideConfigPath: cluster.Node.InsideConfig()},
 	}
 	change(&c)
 	return d.sandbox.Create(d.t.Context(), c)
@@ -96,10 +97,10 @@ func signed(t *testing.T) func(*harness.CRIContainer) {
 
 func token(t *testing.T, keys *cdi.Keyring) func(*harness.CRIContainer) {
 	t.Helper()
-	value, err := keys.Sign(cdi.Grant{Resource: cluster.node.Resource, Names: []string{cdi.KindGPU + "=" + inventory(t).GPUs[0].UUID}})
+	value, err := keys.Sign(cdi.Grant{Resource: cluster.Node.Resource, Names: []string{cdi.KindGPU + "=" + inventory(t).GPUs[0].UUID}})
 	require.NoError(t, err)
 	return func(c *harness.CRIContainer) {
-		c.Annotations = map[string]string{cdi.AnnotationKey(cluster.node.Resource): value}
+		c.Annotations = map[string]string{cdi.AnnotationKey(cluster.Node.Resource): value}
 		c.Mounts[cdi.GuardPath] = cdi.GuardMountSource
 	}
 }
@@ -112,9 +113,9 @@ func TestTheSecondLayerAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d.t = t
 			one := typed(t)
-			require.NoError(t, end(cluster.node.NRI))
+			require.NoError(t, end(cluster.Node.NRI))
 			t.Cleanup(func() { restoreNRI(t) })
-			require.NoError(t, until(t.Context(), podTimeout, func(context.Context) error {
+			require.NoError(t, stack.Until(t.Context(), podTimeout, func(context.Context) error {
 				if _, err := os.Stat(guardSpec()); err == nil {
 					return fmt.Errorf("%s is still there", guardSpec())
 				}
@@ -134,16 +135,16 @@ func thirdLayer(t *testing.T, one func(*harness.CRIContainer)) {
 	d := newDirect(t, "", nil)
 	t.Run("it does not answer in time", func(t *testing.T) {
 		d.t = t
-		require.NoError(t, cluster.node.NRI.Pause())
+		require.NoError(t, cluster.Node.NRI.Pause())
 		t.Cleanup(func() {
-			require.NoError(t, cluster.node.NRI.Continue())
-			require.NoError(t, cluster.node.Ready(context.WithoutCancel(t.Context())))
+			require.NoError(t, cluster.Node.NRI.Continue())
+			require.NoError(t, cluster.Node.Ready(context.WithoutCancel(t.Context())))
 		})
 		d.guarded(one)
 	})
 	t.Run("it is killed within a request", func(t *testing.T) {
 		d.t = t
-		require.NoError(t, cluster.node.NRI.Pause())
+		require.NoError(t, cluster.Node.NRI.Pause())
 		t.Cleanup(func() { restoreNRI(t) })
 		created := make(chan error, 1)
 		var id string
@@ -152,7 +153,7 @@ func thirdLayer(t *testing.T, one func(*harness.CRIContainer)) {
 			id, err = d.create(one)
 			created <- err
 		}()
-		require.NoError(t, cluster.node.NRI.Kill())
+		require.NoError(t, cluster.Node.NRI.Kill())
 		// Whether the second layer caught it is a race; the third is there if not.
 		if err := <-created; err == nil {
 			require.ErrorContains(t, harness.StartContainer(t.Context(), id), "nri-gpu-was-not-running")
@@ -169,10 +170,10 @@ func TestTheThirdLayerAlone(t *testing.T) { thirdLayer(t, typed(t)) }
 // All layers together, seen from a pod: whatever was passed, the container did
 // not run without its card.
 func TestTheLayersTogether(t *testing.T) {
-	require.NoError(t, cluster.node.NRI.Pause())
+	require.NoError(t, cluster.Node.NRI.Pause())
 	create(t, pod("layers", container("main", 1)))
 	waits(t, "layers", "nri-gpu")
-	require.NoError(t, cluster.node.NRI.Continue())
+	require.NoError(t, cluster.Node.NRI.Continue())
 	requireExactly(t, running(t, "layers"), "main", 1)
 }
 
@@ -180,7 +181,7 @@ func TestTheLayersTogether(t *testing.T) {
 func forgeries(t *testing.T) {
 	t.Helper()
 	d := newDirect(t, "", nil)
-	key := cdi.AnnotationKey(cluster.node.Resource)
+	key := cdi.AnnotationKey(cluster.Node.Resource)
 	good := signed(t)
 	foreign, err := cdi.LoadOrCreateKeyring(filepath.Join(t.TempDir(), "alloc.key"))
 	require.NoError(t, err)
