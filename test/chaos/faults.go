@@ -17,6 +17,8 @@ import (
 const (
 	// recovery bounds the time until a node serves again.
 	recovery = 90 * time.Second
+	// calm is the longest pause between two faults.
+	calm = 6 * time.Second
 	// Stopped programs stand still for longer than the runtime waits for a plugin,
 	// which is 2 s.
 	pauseLeast, pauseMost = 1500 * time.Millisecond, 4 * time.Second
@@ -74,7 +76,7 @@ func (n *faults) next(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	n.f.fault(name, time.Since(begin))
-	return wait(ctx, time.Duration(n.random.IntN(400))*time.Millisecond)
+	return wait(ctx, time.Duration(n.random.Int64N(int64(calm))))
 }
 
 func (n *faults) pick() part { return n.parts()[n.random.IntN(4)] }

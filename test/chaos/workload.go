@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,14 +21,17 @@ import (
 
 const (
 	namespace = "default"
-	// workers run one Job after the other; with the Deployment they want more
+	// workers run one Job after the other; with the Deployments they want more
 	// cards than there are.
-	workers  = 5
+	workers  = 3
 	replicas = 2
+	// loopers run for a short time again and again, each time as a new container.
+	loopers = 3
 	// patience is how long a Job may take until it has run, faults and all.
 	patience = 5 * time.Minute
-	// holder is the Deployment.
+	// holder and looper are the Deployments.
 	holder = "holder"
+	looper = "looper"
 )
 
 // workload is what runs on the node.
@@ -69,7 +74,7 @@ func (w *workload) template(args ...string) corev1.PodTemplateSpec {
 	}
 }
 
-// start runs the workers, and the Deployment whose pods are deleted.
+// start runs the workers, and the Deployments whose pods are deleted.
 func (w *workload) start(ctx context.Context, f *figures) {
 	for i := range workers {
 		w.running.Go(func() {
@@ -78,7 +83,8 @@ func (w *workload) start(ctx context.Context, f *figures) {
 			}
 		})
 	}
-	w.running.Go(func() { w.deployment(ctx, f) })
+	w.running.Go(func() { w.deployment(ctx, holder, replicas, w.template(holder), f) })
+	w.running.Go(func() { w.deployment(ctx, looper, loopers, w.template(looper, "once"), f) })
 }
 
 func (w *workload) over(ctx context.Context) bool {
@@ -133,21 +139,19 @@ func (w *workload) refusals(ctx context.Context, selector string, f *figures) {
 }
 
 // deployment keeps replicas, of which one is deleted now and then.
-func (w *workload) deployment(ctx context.Context, f *figures) {
-	n := int32(replicas)
-	t := w.template(holder)
+func (w *workload) deployment(ctx context.Context, name string, n int32, t corev1.PodTemplateSpec, f *figures) {
 	_, err := w.stack.Client.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: holder},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       appsv1.DeploymentSpec{Replicas: &n, Template: t, Selector: &metav1.LabelSelector{MatchLabels: t.Labels}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		f.violate("the Deployment was not made: %v", err)
+		f.violate("the Deployment %s was not made: %v", name, err)
 		return
 	}
 	pods := w.stack.Client.CoreV1().Pods(namespace)
 	for !w.over(ctx) {
-		_ = wait(ctx, 3*time.Second)
-		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + holder})
+		_ = wait(ctx, 5*time.Second)
+		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 		if err != nil {
 			continue
 		}
@@ -167,6 +171,7 @@ func (w *workload) deployment(ctx context.Context, f *figures) {
 func (w *workload) finish(ctx context.Context, f *figures) {
 	close(w.end)
 	w.running.Wait()
+	w.loops(ctx, f)
 	err := stack.Until(ctx, patience, func(ctx context.Context) error {
 		d, err := w.stack.Client.AppsV1().Deployments(namespace).Get(ctx, holder, metav1.GetOptions{})
 		if err == nil && d.Status.AvailableReplicas != replicas {
@@ -179,12 +184,50 @@ func (w *workload) finish(ctx context.Context, f *figures) {
 	}
 }
 
+// loops waits until every looper has run since.
+func (w *workload) loops(ctx context.Context, f *figures) {
+	begin := time.Now()
+	err := stack.Until(ctx, patience, func(ctx context.Context) error {
+		pods, err := w.stack.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + looper})
+		if err != nil {
+			return err
+		}
+		ran := 0
+		for i := range pods.Items {
+			if w.ranSince(string(pods.Items[i].UID), begin) {
+				ran++
+			}
+		}
+		if ran < loopers {
+			return fmt.Errorf("%d of %d replicas of %s ran", ran, loopers, looper)
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		f.violate("a Deployment does not run in the end: %v", err)
+	}
+}
+
+// ranSince tells whether a pod has left a report since.
+func (w *workload) ranSince(uid string, since time.Time) bool {
+	found, err := filepath.Glob(filepath.Join(w.dir, uid+".*.json"))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(found, func(file string) bool {
+		info, err := os.Stat(file)
+		return err == nil && info.ModTime().After(since)
+	})
+}
+
 // remove deletes everything, and waits until no pod is left.
 func (w *workload) remove(ctx context.Context) error {
 	background := metav1.DeletePropagationBackground
 	all := metav1.DeleteOptions{PropagationPolicy: &background}
-	if err := w.stack.Client.AppsV1().Deployments(namespace).Delete(ctx, holder, all); err != nil {
-		return err
+	for _, name := range []string{holder, looper} {
+		if err := w.stack.Client.AppsV1().Deployments(namespace).Delete(ctx, name, all); err != nil {
+			return err
+		}
 	}
 	if err := w.stack.Client.BatchV1().Jobs(namespace).DeleteCollection(ctx, all, metav1.ListOptions{}); err != nil {
 		return err
