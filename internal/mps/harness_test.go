@@ -5,6 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,12 +50,20 @@ type bench struct {
 	m       *Manager
 	changed dirwatch.Waker
 	stop    func()
+
+	mu sync.Mutex
+	// history are the statuses at each call of Changed.
+	history []Status
 }
 
 func (b *bench) root() string { return filepath.Join(b.dir, "mps") }
 
 func (b *bench) programs() Programs {
-	return Programs{Control: filepath.Join(b.dir, "nvidia-cuda-mps-control"), SMI: filepath.Join(b.dir, "nvidia-smi"), Version: "535.309.01"}
+	return Programs{
+		Control: filepath.Join(b.dir, "nvidia-cuda-mps-control"), SMI: filepath.Join(b.dir, "nvidia-smi"), Version: "535.309.01",
+		// The race detector sleeps for a second at the end of each program.
+		Env: []string{"GORACE=atexit_sleep_ms=0"},
+	}
 }
 
 func (b *bench) config() Config {
@@ -67,8 +78,33 @@ func (b *bench) config() Config {
 			Query: 200 * time.Millisecond, Answer: patience / 2, Misses: 2, Start: patience, Stop: patience,
 			BackoffMin: 20 * time.Millisecond, BackoffMax: 100 * time.Millisecond,
 		},
-		Changed: func(string) { b.changed.Wake() },
+		Changed: b.note,
 	}
+}
+
+func (b *bench) note(resource string) {
+	s, _ := b.m.Status(resource)
+	b.mu.Lock()
+	b.history = append(b.history, s)
+	b.mu.Unlock()
+	b.changed.Wake()
+}
+
+// after returns the status that followed one of a resource.
+func (b *bench) after(s Status) Status {
+	b.t.Helper()
+	var next Status
+	b.wait(s.Resource, "another status", func(Status) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		i := slices.IndexFunc(b.history, func(h Status) bool { return reflect.DeepEqual(h, s) })
+		if i < 0 || i+1 >= len(b.history) {
+			return false
+		}
+		next = b.history[i+1]
+		return true
+	})
+	return next
 }
 
 // newBench makes a Manager that does not run yet.
@@ -197,10 +233,10 @@ func (b *bench) ready(resource string) Status {
 	return b.wait(resource, "ready", func(s Status) bool { return s.Ready })
 }
 
-// pipe is the pipe directory that a container of a resource would get now.
-func (b *bench) pipe(resource string) string {
+// pipe is the pipe directory that a container would get now.
+func (b *bench) pipe() string {
 	b.t.Helper()
-	_, required, err := b.m.ContainerEdits(resource)
+	_, required, err := b.m.ContainerEdits(gpu)
 	require.NoError(b.t, err)
 	require.Len(b.t, required, 1)
 	return required[0]

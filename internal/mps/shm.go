@@ -37,7 +37,9 @@ func (c *Config) unmountShm() error {
 		return nil
 	}
 	if err == nil && mounted {
-		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+		// Detached, since the copy in the mount namespace of a process that is just
+		// ending would keep it busy. What is in use lives on until it is not.
+		err = unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	}
 	if err == nil {
 		err = os.Remove(dir)

@@ -140,7 +140,7 @@ func (w *worker) live(ctx context.Context) (served time.Duration, err error) {
 	if err := w.exclusive(ctx, e); err != nil {
 		return 0, err
 	}
-	p, err := w.launch(e)
+	p, err := w.launch(context.WithoutCancel(ctx), e)
 	if err != nil {
 		return 0, err
 	}
@@ -164,14 +164,15 @@ func (w *worker) clear(e *epoch) {
 	}
 }
 
-// launch starts the daemon in the foreground.
-func (w *worker) launch(e *epoch) (*process, error) {
+// launch starts the daemon in the foreground. The end of ctx kills it, so ctx is
+// one without.
+func (w *worker) launch(ctx context.Context, e *epoch) (*process, error) {
 	out, err := e.output()
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := w.control(e).command(context.Background(), "-f") //nolint:contextcheck // it outlives ctx: it is told to quit
+	cmd := w.control(e).command(ctx, "-f")
 	cmd.Env = append(cmd.Env, w.daemonEnv(e)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	w.mu.Lock()

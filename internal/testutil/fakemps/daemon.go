@@ -29,7 +29,7 @@ func Main() (code int, ours bool) {
 			err = client(os.Stdin, os.Stdout)
 		}
 	case serverName:
-		err = untilKilled()
+		untilEnded()
 	case smiName:
 		err = smi(dir, os.Args[1:])
 	default:
@@ -74,11 +74,10 @@ func smi(dir string, args []string) error {
 	return record(dir, Call{Program: smiName, Args: []string{uuid, mode}})
 }
 
-func untilKilled() error {
+func untilEnded() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
 	<-ended
-	return nil
 }
 
 // daemon is the control program with -f.
