@@ -3,6 +3,7 @@ package mps
 import (
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -32,6 +33,9 @@ type Config struct {
 	Log     logrus.FieldLogger
 	// Now is time.Now when nil.
 	Now func() time.Time
+
+	// mounting keeps workers from mounting shared memory twice.
+	mounting *sync.Mutex
 }
 
 // Timing are the deadlines of a Manager.

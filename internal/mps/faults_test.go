@@ -173,6 +173,27 @@ func TestSharedMemoryThatIsGivenIsLeftAlone(t *testing.T) {
 	require.DirExists(t, "/dev/shm")
 }
 
+func TestSharedMemoryIsMountedOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for range 20 {
+		errs, begin := make(chan error), make(chan struct{})
+		for range 16 {
+			go func() {
+				<-begin
+				errs <- b.m.cfg.mountShm()
+			}()
+		}
+		close(begin)
+		for range 16 {
+			require.NoError(t, <-errs)
+		}
+		require.NoError(t, b.m.cfg.unmountShm())
+		require.NoDirExists(t, filepath.Join(b.root(), "shm"))
+	}
+	require.NoError(t, b.m.cfg.unmountShm(), "there is nothing left to unmount")
+}
+
 func TestALogThatGrowsIsEmptied(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).run(gpus(gpu, 4, "GPU-0"))

@@ -44,6 +44,7 @@ func New(cfg Config) *Manager {
 	if cfg.Changed == nil {
 		cfg.Changed = func(string) {}
 	}
+	cfg.mounting = new(sync.Mutex)
 	return &Manager{cfg: cfg, wake: dirwatch.NewWaker(), workers: map[string]*worker{}}
 }
 

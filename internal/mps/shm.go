@@ -12,6 +12,8 @@ import (
 // mountShm mounts the tmpfs for shared memory, unless it is there. A tmpfs of
 // its own keeps a pod from filling the host's /run, or reading its /dev/shm.
 func (c *Config) mountShm() error {
+	c.mounting.Lock()
+	defer c.mounting.Unlock()
 	dir := c.ownShm()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory for shared memory of MPS: %w", err)
