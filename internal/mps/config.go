@@ -70,12 +70,11 @@ func DefaultTiming() Timing {
 
 // Programs are NVIDIA's, from the driver root.
 type Programs struct {
-	// Control is the path of nvidia-cuda-mps-control, with nvidia-cuda-mps-server
-	// beside it. Empty: the driver has none, and no resource becomes ready.
-	Control string
-	// SMI is the path of nvidia-smi.
-	SMI string
-	// Env is added to the environment of both: LD_LIBRARY_PATH when the driver
+	// Control, Server and SMI are the paths of nvidia-cuda-mps-control,
+	// nvidia-cuda-mps-server and nvidia-smi. Where one is empty, the driver has
+	// none, and no resource becomes ready.
+	Control, Server, SMI string
+	// Env is added to the environment of all: LD_LIBRARY_PATH when the driver
 	// root is not "/".
 	Env []string
 	// Version is the driver's. Daemons of another version are replaced, since

@@ -37,12 +37,23 @@ func (w *worker) daemonEnv(e *epoch) []string {
 	}
 }
 
+// complete says which program is missing.
+func (p *Programs) complete() error {
+	for name, path := range map[string]string{"nvidia-cuda-mps-control": p.Control, "nvidia-cuda-mps-server": p.Server, "nvidia-smi": p.SMI} {
+		if path == "" {
+			return fmt.Errorf("the driver root has no %s; install the driver's compute programs (Debian: nvidia-cuda-mps and nvidia-smi; Ubuntu: nvidia-compute-utils; RHEL: nvidia-driver-cuda)", name)
+		}
+	}
+	return nil
+}
+
 // command is a program in a process group of its own, so that a signal for
 // this program's terminal is not one for it, with nothing of this program's
 // environment.
 func (p *Programs) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append([]string{"PATH=" + filepath.Dir(program) + ":/usr/sbin:/usr/bin:/sbin:/bin"}, p.Env...)
+	// A daemon looks for its server on the PATH and nowhere else.
+	cmd.Env = append([]string{"PATH=" + filepath.Dir(p.Server) + ":" + filepath.Dir(program) + ":/usr/sbin:/usr/bin:/sbin:/bin"}, p.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -137,8 +139,8 @@ func (e *epoch) why(p *process) error {
 	return fmt.Errorf("its MPS daemon ended (%s)%s", p.state(), e.lastWords())
 }
 
-// lastWords is the last line that the daemon printed or logged, for a sentence's
-// end.
+// lastWords is the last line of note that the daemon printed (in the foreground
+// it logs there) or logged, for a sentence's end.
 func (e *epoch) lastWords() string {
 	for _, name := range []string{"output", "control.log"} {
 		if line := lastLine(filepath.Join(e.log, name)); line != "" {
@@ -164,6 +166,28 @@ func lastLine(file string) string {
 	if err != nil {
 		return ""
 	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
+	for _, line := range slices.Backward(strings.Split(string(data), "\n")) {
+		if line = ofNote(line); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// ofNote returns a line of a log without its time and process, or nothing when
+// it only says that somebody gave a command or had an answer.
+func ofNote(line string) string {
+	if _, rest, ok := strings.Cut(line, "] "); ok && strings.HasPrefix(line, "[") {
+		line = rest
+	}
+	line = strings.TrimSpace(line)
+	for _, routine := range []string{"Accepting connection", "NEW UI", "UI closed", "Cmd:", "Starting control daemon", "To connect CUDA"} {
+		if strings.HasPrefix(line, routine) {
+			return ""
+		}
+	}
+	if _, err := strconv.ParseFloat(line, 64); err == nil {
+		return ""
+	}
+	return line
 }

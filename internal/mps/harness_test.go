@@ -58,7 +58,7 @@ func (b *bench) root() string { return filepath.Join(b.dir, "mps") }
 
 func (b *bench) programs() Programs {
 	return Programs{
-		Control: filepath.Join(b.dir, "nvidia-cuda-mps-control"), SMI: filepath.Join(b.dir, "nvidia-smi"), Version: "535.309.01",
+		Control: filepath.Join(b.dir, "nvidia-cuda-mps-control"), Server: filepath.Join(b.dir, "nvidia-cuda-mps-server"), SMI: filepath.Join(b.dir, "nvidia-smi"), Version: "535.309.01",
 		// The race detector sleeps for a second at the end of each program.
 		Env: []string{"GORACE=atexit_sleep_ms=0"},
 	}

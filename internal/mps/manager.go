@@ -33,7 +33,7 @@ type Manager struct {
 
 // equal tells whether daemons of the one are as good as those of the other.
 func (p *Programs) equal(q *Programs) bool {
-	return p.Control == q.Control && p.SMI == q.SMI && p.Version == q.Version && slices.Equal(p.Env, q.Env)
+	return p.Control == q.Control && p.Server == q.Server && p.SMI == q.SMI && p.Version == q.Version && slices.Equal(p.Env, q.Env)
 }
 
 // New returns a Manager that does nothing before Set and Run.

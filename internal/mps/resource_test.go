@@ -80,3 +80,17 @@ func TestReplicasOfAPlanAreServed(t *testing.T) {
 	require.EqualValues(t, 5461, r.Devices[0].memoryMiB())
 	require.EqualValues(t, 2730, r.Devices[1].memoryMiB())
 }
+
+func TestALogsLastLineOfNote(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"[2026-12-01 13:47:00.000 Control  4402] Server 4438 exited with status 1": "Server 4438 exited with status 1",
+		"[2026-12-01 13:46:59.979 Control  4402] UI closed":                        "",
+		"[2026-12-01 13:46:59.979 Control  4402] Cmd:get_server_list":              "",
+		"[2026-12-01 13:46:59.979 Control  4402] 25.0":                             "",
+		"Cannot find MPS control daemon process":                                   "Cannot find MPS control daemon process",
+		"": "",
+	} {
+		require.Equal(t, want, ofNote(line), line)
+	}
+}

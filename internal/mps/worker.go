@@ -81,8 +81,8 @@ func (w *worker) serve(ctx context.Context) {
 // live is one life of a daemon, from its directories to their end. It returns
 // how long it was ready, and why it ended.
 func (w *worker) live(ctx context.Context) (served time.Duration, err error) {
-	if w.programs.Control == "" || w.programs.SMI == "" {
-		return 0, errors.New("the driver has no nvidia-cuda-mps-control or no nvidia-smi; install its compute programs (nvidia-compute-utils on Debian and Ubuntu, nvidia-driver-cuda on RHEL)")
+	if err := w.programs.complete(); err != nil {
+		return 0, err
 	}
 	e, err := w.cfg.makeDirs(&w.res)
 	if err != nil {

@@ -108,11 +108,18 @@ func serve(dir string) error {
 	if set(dir, refuses, d.cards) {
 		return errors.New("An instance of this daemon is already running") //nolint:staticcheck // NVIDIA's words
 	}
+	if err := os.Remove(socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	var err error
 	if d.listener, err = net.Listen("unix", socket()); err != nil {
 		return err
 	}
-	d.server = exec.Command(filepath.Join(dir, serverName))
+	server, err := exec.LookPath(serverName)
+	if err != nil {
+		return err
+	}
+	d.server = exec.Command(server)
 	if err := d.server.Start(); err != nil {
 		return err
 	}
@@ -144,25 +151,30 @@ func (d *daemon) answer(conn net.Conn) {
 	if err != nil || set(d.dir, hangs, d.cards) {
 		return
 	}
+	fmt.Printf("[2026-12-01 13:46:59.979 Control %5d] Cmd:%s", os.Getpid(), line)
 	words := strings.Fields(line)
 	if err := record(d.dir, Call{Program: "command", PID: os.Getpid(), Args: words}); err != nil {
 		fmt.Fprintln(conn, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if words[0] == "quit" {
+		// Who said so hears of it by the end of the daemon.
+		if !set(d.dir, hasClients, d.cards) {
+			d.listener.Close()
+		}
+		return
+	}
 	defer conn.Close()
 	switch words[0] {
 	case "get_default_active_thread_percentage":
 		fmt.Fprintln(conn, d.percent)
 	case "set_default_active_thread_percentage":
 		d.percent = words[1] + ".0"
+		fmt.Fprintln(conn, d.percent)
 	case "get_server_list":
 		if set(d.dir, hasClients, d.cards) {
 			fmt.Fprintln(conn, d.server.Process.Pid)
-		}
-	case "quit":
-		if !set(d.dir, hasClients, d.cards) {
-			d.listener.Close()
 		}
 	}
 }

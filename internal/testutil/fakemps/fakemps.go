@@ -1,6 +1,6 @@
 // Package fakemps is a driver root's MPS programs without a GPU:
 // nvidia-cuda-mps-control, nvidia-cuda-mps-server and nvidia-smi, which speak
-// as NVIDIA's do and misbehave on demand.
+// as NVIDIA's do (535.309.01, as seen without a GPU) and misbehave on demand.
 //
 // They are the test program itself under another name: a TestMain calls Main
 // first, and ends with its code when the call was for one of them.
@@ -55,6 +55,9 @@ func Install(dir string) (*Programs, error) {
 
 // Control is the path of nvidia-cuda-mps-control.
 func (p *Programs) Control() string { return filepath.Join(p.dir, controlName) }
+
+// Server is the path of nvidia-cuda-mps-server.
+func (p *Programs) Server() string { return filepath.Join(p.dir, serverName) }
 
 // SMI is the path of nvidia-smi.
 func (p *Programs) SMI() string { return filepath.Join(p.dir, smiName) }
