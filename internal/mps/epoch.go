@@ -23,6 +23,9 @@ const (
 	maxSocketPath = 107
 )
 
+// epochBytes is the length of an epoch's name, which is hexadecimal.
+const epochBytes = 4
+
 // epoch is one life of a daemon: its directories and its cards.
 type epoch struct {
 	name string
@@ -62,7 +65,7 @@ func newEpoch(parent string) (base, name string, err error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", "", fmt.Errorf("make the directory of an MPS daemon: %w", err)
 	}
-	var random [4]byte
+	var random [epochBytes]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return "", "", fmt.Errorf("draw the name of an MPS epoch: %w", err)
 	}

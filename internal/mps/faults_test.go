@@ -44,6 +44,9 @@ func TestWhatAKilledPredecessorLeftIsClearedAway(t *testing.T) {
 		_ = client.Wait()
 	}()
 
+	foreign := filepath.Join(b.root(), "some_body", "else")
+	require.NoError(t, os.MkdirAll(foreign, 0o755))
+
 	// The successor serves another resource with one of the cards.
 	b.run(gpus("nvidia.com/shared", 2, "GPU-1"))
 	b.ready("nvidia.com/shared")
@@ -55,6 +58,8 @@ func TestWhatAKilledPredecessorLeftIsClearedAway(t *testing.T) {
 	require.Len(t, left, 1, "shared memory of the present epoch and of no other")
 	b.requireModes("GPU-0 EXCLUSIVE_PROCESS", "GPU-1 EXCLUSIVE_PROCESS", "GPU-0 DEFAULT", "GPU-1 DEFAULT", "GPU-1 EXCLUSIVE_PROCESS")
 	require.True(t, b.alive(client.Process.Pid), "a client is not ours to end")
+	require.DirExists(t, foreign)
+	require.NoError(t, os.RemoveAll(filepath.Dir(foreign)))
 }
 
 // eventually polls what tells nobody of its changes.

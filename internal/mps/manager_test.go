@@ -170,12 +170,14 @@ func TestResourcesAreIndependent(t *testing.T) {
 
 func TestSetReplacesWhatIsAnotherAndNothingElse(t *testing.T) {
 	t.Parallel()
-	b := newBench(t).run(gpus("nvidia.com/a", 2, "GPU-0"), gpus("nvidia.com/b", 2, "GPU-1", "GPU-2"))
+	b := newBench(t, func(c *Config) { c.Timing.Stop = patience / 60 }).run(gpus("nvidia.com/a", 2, "GPU-0"), gpus("nvidia.com/b", 2, "GPU-1", "GPU-2"))
 	a, old := b.ready("nvidia.com/a"), b.ready("nvidia.com/b")
-	// A card moves to another resource.
+	// A card moves to another resource, and the daemon that has it takes its time.
+	require.NoError(t, b.fake.HaveClients("GPU-1,GPU-2", true))
 	b.m.Set(b.programs(), []Resource{gpus("nvidia.com/a", 2, "GPU-0"), gpus("nvidia.com/b", 2, "GPU-1"), gpus("nvidia.com/c", 3, "GPU-2")})
 	b.wait("nvidia.com/b", "a new epoch", func(s Status) bool { return s.Ready && s.Epoch != old.Epoch })
 	b.ready("nvidia.com/c")
+	require.False(t, b.alive(b.daemon("GPU-1,GPU-2").PID), "two daemons never have one card")
 	last := map[string]string{}
 	for _, c := range b.calls("nvidia-smi") {
 		last[c.Args[0]] = c.Args[1]

@@ -89,7 +89,6 @@ func TestALogsLastLineOfNote(t *testing.T) {
 		"[2026-12-01 13:46:59.979 Control  4402] Cmd:get_server_list":              "",
 		"[2026-12-01 13:46:59.979 Control  4402] 25.0":                             "",
 		"Cannot find MPS control daemon process":                                   "Cannot find MPS control daemon process",
-		"": "",
 	} {
 		require.Equal(t, want, ofNote(line), line)
 	}

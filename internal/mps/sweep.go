@@ -2,12 +2,12 @@ package mps
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -42,6 +42,24 @@ func (c *Config) release(ctx context.Context, p *Programs, dir string, log logru
 	}
 }
 
+// isOurs tells whether a directory is one of a resource, by all that is in it: a
+// root that was mistyped costs nobody anything.
+func isOurs(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil || !strings.Contains(filepath.Base(dir), "_") {
+		return false
+	}
+	for _, e := range entries {
+		name, err := hex.DecodeString(e.Name())
+		epoch := e.IsDir() && err == nil && len(name) == epochBytes
+		// A dot begins the file that was to become the list of cards.
+		if !epoch && e.Name() != cardsFile && !strings.HasPrefix(e.Name(), "."+cardsFile) {
+			return false
+		}
+	}
+	return true
+}
+
 // sweep clears away what a predecessor left that did not stop.
 func (c *Config) sweep(ctx context.Context, p *Programs) {
 	entries, err := os.ReadDir(c.Root)
@@ -49,8 +67,10 @@ func (c *Config) sweep(ctx context.Context, p *Programs) {
 		c.Log.WithError(err).Warn("what an earlier run left of MPS is not known")
 	}
 	shm := c.ownShm()
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() || filepath.Join(c.Root, e.Name()) == shm })
 	for _, e := range entries {
+		if !isOurs(filepath.Join(c.Root, e.Name())) {
+			continue
+		}
 		c.Log.WithField("directory", e.Name()).Info("an earlier run did not stop its MPS daemon; it is cleared away")
 		c.release(ctx, p, filepath.Join(c.Root, e.Name()), c.Log)
 	}
