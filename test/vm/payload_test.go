@@ -55,7 +55,7 @@ func copied(t *testing.T, from, to string) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
 	if info.IsDir() {
 		require.NoError(t, os.CopyFS(to, os.DirFS(from)))
-		require.NoError(t, filepath.WalkDir(to, func(p string, d os.DirEntry, err error) error {
+		require.NoError(t, filepath.WalkDir(to, func(p string, _ os.DirEntry, err error) error {
 			if err == nil && filepath.Ext(p) == ".sh" {
 				err = os.Chmod(p, 0o755)
 			}

@@ -25,16 +25,18 @@ const patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	if _, err := os.Stat(layout.Payload); err != nil {
-		fmt.Fprintln(os.Stderr, "these tests change the machine that they run on, and run in the virtual machine of test/vm only:", err)
-		os.Exit(2)
+		panic(fmt.Errorf("these tests change the machine that they run on, and run in the virtual machine of test/vm only: %w", err))
 	}
 	m.Run()
 }
 
+// guest is the test of one scenario.
+type guest struct{ *testing.T }
+
 // scenario is one of a row.
 type scenario struct {
 	name string
-	run  func(*testing.T)
+	run  func(guest)
 }
 
 // scenarios runs a row until one fails.
@@ -43,7 +45,7 @@ func scenarios(t *testing.T, row []scenario) {
 	for _, s := range row {
 		ok := t.Run(s.name, func(t *testing.T) {
 			explain(t)
-			s.run(t)
+			s.run(guest{t})
 		})
 		require.True(t, ok, "the scenarios after this one build on it")
 	}

@@ -38,15 +38,21 @@ const (
 // libraries is where Debian's packages have the driver.
 const libraries = "/usr/lib/x86_64-linux-gnu/nvidia/current"
 
+// migCard is the card that has MIG devices, when there are some.
+const migCard = 2
+
 // installDriver puts a driver's user space where Debian has it, and takes the
-// one before away.
-func installDriver(t *testing.T, version string) {
+// one before away. The module that runs stays.
+func installDriver(t *testing.T, version string, mig ...any) {
 	t.Helper()
 	removeLibraries(t)
 	require.NoError(t, fakeroot.Make("/", fakeroot.Options{Layout: "debian", Version: version, NVML: at(layout.NVML)}))
 	machine, err := fakelib.Read(at(layout.Machine))
 	require.NoError(t, err)
 	machine["driver_version"], machine["kernel"] = version, 1
+	if len(mig) > 0 {
+		machine.Device(migCard)["mig_enabled"], machine.Device(migCard)["mig"] = 1, mig
+	}
 	require.NoError(t, os.MkdirAll(filepath.Dir(harness.InsideConfigPath), 0o755))
 	require.NoError(t, machine.Write(harness.InsideConfigPath))
 	// A node loads its driver at boot.
@@ -126,6 +132,11 @@ func served(t *testing.T, version string) {
 		}
 		if inv.Driver.State != device.DriverReady || inv.Driver.Version != version || len(inv.GPUs) != 8 {
 			return fmt.Errorf("the inventory has %d cards and the driver %+v", len(inv.GPUs), inv.Driver)
+		}
+		for i := range inv.GPUs {
+			if h := inv.GPUs[i].Health; !h.Healthy {
+				return fmt.Errorf("card %d: %s", i, h.Reason)
+			}
 		}
 		text, err := harness.Body(ctx, "http://"+harness.NRIAddress+"/readyz")
 		if err == nil && strings.TrimSpace(text) != "ok" {

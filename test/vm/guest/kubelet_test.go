@@ -1,0 +1,115 @@
+//go:build e2e
+
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nri-gpu/nri-gpu/test/harness"
+	"github.com/nri-gpu/nri-gpu/test/vm/guest/layout"
+)
+
+// podName is the static pod's name, with the node's.
+const podName = "gpu-pod-" + harness.NodeName
+
+const manifest = `apiVersion: v1
+kind: Pod
+metadata: {name: gpu-pod, namespace: default}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: ` + layout.Image + `
+    imagePullPolicy: Never
+    command: [/probe, wait]
+    resources: {limits: {nvidia.com/gpu: 1}}
+`
+
+func staticPod(t guest) {
+	sh(t.T, "systemctl", "enable", "--now", "kubelet")
+	registered(t.T)
+	draft := filepath.Join(t.TempDir(), "pod.yaml")
+	require.NoError(t, os.WriteFile(draft, []byte(manifest), 0o644))
+	sh(t.T, "mv", draft, "/etc/kubernetes/manifests/gpu-pod.yaml")
+	id, devices := running(t.T)
+	holds(t.T, look(t.T, id), podCards(t.T)...)
+	require.DirExists(t, "/sys/fs/cgroup/kubepods.slice")
+	reload(t)
+	holds(t.T, look(t.T, id), podCards(t.T)...)
+	data, err := json.Marshal(devices)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(remembered, data, 0o644))
+}
+
+// remembered is where the first boot leaves what the pod was allocated.
+const remembered = "/var/lib/nri-gpu-vm/allocated.json"
+
+// registered waits until the device plugin is registered and all is ready.
+func registered(t *testing.T) {
+	t.Helper()
+	eventually(t, "the kubelet listens", func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(harness.KubeletDir, "kubelet.sock"))
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+	eventually(t, "both daemons are ready", func(ctx context.Context) error {
+		var errs []error
+		for _, address := range []string{harness.NRIAddress, harness.PluginAddress} {
+			text, err := harness.Body(ctx, "http://"+address+"/readyz")
+			if err == nil && strings.TrimSpace(text) != "ok" {
+				err = fmt.Errorf("%s: %s", address, text)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// running waits until the pod's container runs, and returns its ID and the
+// device that the kubelet allocated to it.
+func running(t *testing.T) (id string, devices []string) {
+	t.Helper()
+	eventually(t, "the pod's container runs", func(ctx context.Context) error {
+		c, err := harness.Container(ctx, podName, "main")
+		if err != nil {
+			return err
+		}
+		if c.GetState() != cri.ContainerState_CONTAINER_RUNNING {
+			return fmt.Errorf("it is %s", c.GetState())
+		}
+		id = c.GetId()
+		devices, err = harness.Allocated(c.GetLabels()["io.kubernetes.pod.uid"], "main", "nvidia.com/gpu")
+		if err == nil && len(devices) != 1 {
+			err = fmt.Errorf("the kubelet's checkpoint has %v for it", devices)
+		}
+		return err
+	})
+	return id, devices
+}
+
+// podCards are the minors of the pod's cards.
+func podCards(t *testing.T) []uint32 {
+	t.Helper()
+	_, devices := running(t)
+	for n := range uint32(8) {
+		if devices[0] == uuid(int(n)) {
+			return []uint32{n}
+		}
+	}
+	require.Fail(t, "the pod's card is none of the machine's", devices)
+	return nil
+}
