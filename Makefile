@@ -81,7 +81,7 @@ test-unit: build ## the quick tests, with the race detector
 .PHONY: test-e2e
 test-e2e: build ## the tests on the real stack; needs root
 	@$(SAY) "test: the programs of the real stack"
-	@hack/build-tools.sh containerd kubernetes nvidia-container-toolkit
+	@hack/build-tools.sh containerd containerd-1.7 kubernetes nvidia-container-toolkit
 	@$(SAY) "test: a Debian image, and the driver's user space"; hack/fetch-image.sh; hack/fetch-driver.sh
 	@$(SAY) "test: real stack"; $(GOTEST) -tags e2e -count=1 -p 1 -timeout 30m ./test/e2e ./test/demo ./test/peer
 
@@ -91,6 +91,14 @@ test-vm: build ## a node in a virtual machine: systemd, cgroup v2, a driver modu
 	@hack/build-tools.sh containerd kubelet
 	@CGO_ENABLED=0 $(GO) test -c -tags e2e -trimpath -ldflags "-s -w" -o bin/test/vm-guest.test ./test/vm/guest
 	@$(SAY) "test-vm"; $(GOTEST) -tags e2e -count=1 -timeout 25m ./test/vm
+
+CHAOS ?= -for 10m -containers 500 -faults 100
+.PHONY: chaos
+chaos: build ## pods with GPUs while the node is killed, stopped, filled and cut short (CHAOS="-for 1m -seed 7")
+	@hack/install-deps.sh test
+	@hack/build-tools.sh containerd kubernetes; hack/fetch-image.sh
+	@$(GO) build -o bin/test/chaos ./test/chaos
+	@bin/test/chaos $(CHAOS)
 
 .PHONY: lint
 lint: ## golangci-lint, with the import directions
@@ -106,9 +114,14 @@ fuzz: ## run every fuzz test for FUZZTIME each
 		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
 
+.PHONY: bench
+bench: ## measure our own time in a container's creation, and the device plugin's budgets
+	@$(GO) test -run '^$$' -bench Decide -benchtime 2000x ./pkg/inject
+	@$(GO) test -run '^$$' -bench Budget -benchtime 20x ./cmd/device-plugin
+
 .PHONY: golden
 golden: ## rewrite the golden files; read the diff
-	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test ./internal/specgen ./pkg/inject ./cmd/gpuctl
+	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test ./internal/specgen ./internal/features ./pkg/inject ./cmd/gpuctl
 	@NRI_GPU_UPDATE_GOLDEN=1 $(GO) test -tags e2e -count=1 ./test/e2e
 
 .PHONY: clean

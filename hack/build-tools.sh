@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs that the real stack consists of, from the modules pinned
-# in test/e2e/tools: build-tools.sh containerd|kubelet|kubernetes|cri-tools|
-# nvidia-container-toolkit...; build-tools.sh --print-dir prints where they lie.
+# in test/e2e/tools: build-tools.sh containerd|containerd-1.7|kubelet|kubernetes|
+# cri-tools|nvidia-container-toolkit...; build-tools.sh --print-dir prints where they lie.
 #
 # A program is built once for a state of its module's go.sum. Building
 # Kubernetes takes minutes.
@@ -12,7 +12,8 @@ cache=${NRI_GPU_CACHE:-$root/.cache}/tools
 bin=$cache/bin
 mkdir -p "$bin"
 
-# build NAME MODULE FLAGS PACKAGE...
+# build NAME MODULE FLAGS PACKAGE...; the links go to $sub below the directory.
+sub=
 build() {
 	local name=$1 module=$root/test/e2e/tools/$2 flags=$3
 	shift 3
@@ -25,7 +26,8 @@ build() {
 		(cd "$module" && CGO_ENABLED=${CGO:-0} "$root/hack/progress.sh" go build -mod=readonly -trimpath -ldflags "$flags" -o "$out/" "$@")
 		touch "$out/.done"
 	fi
-	for p in "$@"; do ln -sfn "$out/${p##*/}" "$bin/${p##*/}"; done
+	mkdir -p "$bin/$sub"
+	for p in "$@"; do ln -sfn "$out/${p##*/}" "$bin/$sub${p##*/}"; done
 }
 
 kubernetes="-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2"
@@ -35,6 +37,10 @@ for want in "$@"; do
 	containerd)
 		c=github.com/containerd/containerd/v2/cmd
 		build containerd containerd "-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2" $c/containerd $c/containerd-shim-runc-v2 $c/ctr
+		;;
+	containerd-1.7)
+		c=github.com/containerd/containerd/cmd
+		sub=containerd-1.7/ build containerd-1.7 containerd17 "-s -w -X github.com/containerd/containerd/version.Version=v1.7.35" $c/containerd $c/containerd-shim-runc-v2 $c/ctr
 		;;
 	kubelet) build kubelet kubernetes "$kubernetes" k8s.io/kubernetes/cmd/kubelet ;;
 	kubernetes)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -17,13 +20,18 @@ import (
 // the file. A file that cannot be used leaves the last good one in force.
 type configuration struct {
 	flags *resources.Config
-	file  string // empty when there is none
 	log   logrus.FieldLogger
+	// dir has one file for each configuration that a node's label may choose, and
+	// standard names the one without a label.
+	dir, standard string
 
 	mu      sync.Mutex
+	file    string // empty when there is none
 	current resources.Config
 	// text is the content that was read last.
-	text    string
+	text string
+	// misled says why the name that was last chosen is not in force.
+	misled  string
 	state   configurationState
 	ignored []string
 }
@@ -41,10 +49,14 @@ type configurationState struct {
 
 // newConfiguration reads the file for the first time, when there is no earlier
 // one to fall back to: an unusable file is then an error.
-func newConfiguration(flags *resources.Config, file string, log logrus.FieldLogger) (*configuration, error) {
-	c := &configuration{flags: flags, file: file, log: log, current: *flags, state: configurationState{File: file}}
-	if file == "" {
-		return c, nil
+func newConfiguration(cfg *settings, log logrus.FieldLogger) (*configuration, error) {
+	c := &configuration{
+		flags: cfg.resources(), file: cfg.ConfigFile, dir: cfg.ConfigDir, standard: cfg.ConfigDefault, log: log,
+		state: configurationState{File: cfg.ConfigFile},
+	}
+	c.current = *c.flags
+	if c.dir != "" {
+		c.choose("") // until the API server says otherwise
 	}
 	c.reload()
 	if c.state.Fault != "" {
@@ -53,14 +65,59 @@ func newConfiguration(flags *resources.Config, file string, log logrus.FieldLogg
 	return c, nil
 }
 
+// choose takes the configuration of a name, "" for the standard one. A name that
+// the directory does not have leaves the one before in force.
+func (c *configuration) choose(name string) {
+	name = cmp.Or(name, c.standard, c.only())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if name == "" {
+		c.misled = ""
+		c.file, c.current, c.text, c.state = "", *c.flags, "", configurationState{Generation: c.state.Generation + 1}
+		return
+	}
+	file := filepath.Join(c.dir, name)
+	if _, err := os.Stat(file); err != nil || filepath.Base(name) != name {
+		c.misled = fmt.Sprintf("the node's label chooses the configuration %q, and %q has only %q", name, c.dir, c.names())
+		c.log.Errorf("%s; the one before stays in force", c.misled)
+		return
+	}
+	c.misled = ""
+	c.log.WithField("file", file).Info("this configuration is chosen")
+	c.file, c.text, c.state.File = file, "", file
+}
+
+// names are the configurations of the directory.
+func (c *configuration) names() []string {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") { // the links of a ConfigMap
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// only is the configuration of a directory that has one.
+func (c *configuration) only() string {
+	if names := c.names(); len(names) == 1 {
+		return names[0]
+	}
+	return ""
+}
+
 // reload takes the file's content over when it has changed.
 func (c *configuration) reload() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.file == "" {
 		return
 	}
 	data, err := os.ReadFile(c.file)
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err == nil && c.state.Generation > 0 && string(data) == c.text {
 		c.state.Fault = ""
 		return
@@ -94,13 +151,13 @@ func decode(data []byte, flags *resources.Config) (resources.Config, []string, e
 }
 
 func (c *configuration) fault(why string) {
-	if why != c.state.Fault && c.state.Generation > 0 {
+	if why != c.state.Fault {
 		c.log.Errorf("%s; the one before stays in force; correct it", why)
 	}
 	c.state.Fault = why
 }
 
-// plan is what is offered of an inventory's devices.
+// load returns what is in force.
 func (c *configuration) load() resources.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,5 +179,7 @@ func (c *configuration) problems(list []string) {
 func (c *configuration) last() configurationState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state
+	out := c.state
+	out.Fault = cmp.Or(c.misled, out.Fault)
+	return out
 }

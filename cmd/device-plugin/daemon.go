@@ -11,6 +11,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/conflicts"
 	"github.com/nri-gpu/nri-gpu/internal/deviceplugin"
 	"github.com/nri-gpu/nri-gpu/internal/dirwatch"
+	"github.com/nri-gpu/nri-gpu/internal/features"
 	"github.com/nri-gpu/nri-gpu/internal/flock"
 	"github.com/nri-gpu/nri-gpu/internal/health"
 	"github.com/nri-gpu/nri-gpu/internal/httpserve"
@@ -27,6 +28,7 @@ type daemon struct {
 	publisher *publisher
 	monitor   *health.Monitor
 	config    *configuration
+	api       *api
 	web       *httpserve.Server
 }
 
@@ -50,14 +52,17 @@ func runLocked(ctx context.Context, cfg settings, lock *flock.Lock, log *logrus.
 	metrics := newMetrics()
 	d := &daemon{cfg: cfg, log: log, lock: lock}
 	d.monitor = health.New(health.Config{Roots: cfg.Roots(), Data: cfg.Data(), Policy: cfg.xidPolicy(), Quiet: cfg.HealthQuiet, Log: log})
-	if d.config, err = newConfiguration(cfg.resources(), cfg.ConfigFile, log); err != nil {
+	if d.config, err = newConfiguration(&cfg, log); err != nil {
+		return err
+	}
+	if d.api, err = newAPI(cfg, d.config, metrics.registry, log); err != nil {
 		return err
 	}
 	if err := d.makePlugins(metrics); err != nil {
 		return err
 	}
 	d.publisher = &publisher{
-		cfg: cfg, discoverer: discoverer, monitor: d.monitor, config: d.config, offer: d.plugins.offer, metrics: metrics, log: log,
+		cfg: cfg, discoverer: discoverer, monitor: d.monitor, config: d.config, api: d.api, offer: d.plugins.offer, metrics: metrics, log: log,
 		wake: dirwatch.NewWaker(), now: look{NotReady: "the node's GPUs were not looked for yet"},
 	}
 	if d.web, err = httpserve.Listen(ctx, httpserve.Options{
@@ -115,6 +120,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	})
 	parts.Go(func() { d.publisher.run(ctx) })
 	parts.Go(func() { d.plugins.run(ctx) })
+	for _, part := range d.api.parts(d.config, d.publisher.wake.Wake, d.log) {
+		parts.Go(func() { part(ctx) })
+	}
 	if !d.cfg.runtimeInjects() {
 		parts.Go(func() { deviceplugin.KeepGuard(ctx, d.cfg.State().HealthSocket(), d.cfg.guardSpec(), d.log) })
 	}
@@ -149,13 +157,15 @@ type debugState struct {
 	Plugins       []deviceplugin.State `json:"plugins"`
 	Health        health.State         `json:"health"`
 	Configuration configurationState   `json:"configuration"`
+	// Labels has one for each place that node labels are published in.
+	Labels []features.PlaceState `json:"labels,omitempty"`
 }
 
 func (d *daemon) state() any {
 	reasons := d.notReady()
 	return debugState{
 		Version: version.String(), Ready: len(reasons) == 0, Reasons: reasons, Injection: d.cfg.Injection,
-		Node: d.publisher.last(), Plugins: d.plugins.state(), Health: d.monitor.State(), Configuration: d.config.last(),
+		Node: d.publisher.last(), Plugins: d.plugins.state(), Health: d.monitor.State(), Configuration: d.config.last(), Labels: d.api.state(),
 	}
 }
 

@@ -41,33 +41,33 @@ func TestMain(m *testing.M) {
 
 // bench is a node with two cards, described by a file, and a kubelet.
 type bench struct {
-	t       *testing.T
+	t       testing.TB
 	cfg     settings
 	inv     device.Inventory
 	kubelet *fakekubelet.Kubelet
 }
 
-func newBench(t *testing.T) *bench {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "gdp") //nolint:usetesting // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+func newBench(tb testing.TB) *bench {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "gdp") //nolint:usetesting // tb.TempDir is too long for a socket
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
 	hook := filepath.Join(dir, "gpu-hook")
-	require.NoError(t, os.WriteFile(hook, []byte("#!/bin/sh\n"), 0o755))
-	b := &bench{t: t}
+	require.NoError(tb, os.WriteFile(hook, []byte("#!/bin/sh\n"), 0o755))
+	b := &bench{t: tb}
 	b.cfg = settings{
 		Inventory: filepath.Join(dir, "inventory.json"), DiscoverInterval: minInterval, RetryInterval: minInterval,
-		MIGStrategy: "none", Allocation: "distributed",
+		MIGStrategy: "none", Allocation: "distributed", apiSettings: apiSettings{ConfigLabel: "nvidia.com/device-plugin.config"},
 		Daemon: config.Daemon{
 			Paths: config.Paths{
 				HostRoot: filepath.Join(dir, "h"), DevRoot: filepath.Join(dir, "d"), StateDir: filepath.Join(dir, "s"),
 				DataDir: filepath.Join(dir, "l"), CDIDir: filepath.Join(dir, "cdi"), HookPath: hook,
 			},
 			KubeletDir: filepath.Join(dir, "k"), NRISocket: "/nri.sock", Injection: config.InjectionNRI, ResourceName: "nvidia.com/gpu",
-			AllowedCapabilities: []string{cdi.DeviceAll}, ListenAddress: freeAddress(t), Log: config.Log{Level: "info", Format: "text"},
+			AllowedCapabilities: []string{cdi.DeviceAll}, ListenAddress: freeAddress(tb), Log: config.Log{Level: "info", Format: "text"},
 		},
 	}
-	require.NoError(t, b.cfg.Validate())
+	require.NoError(tb, b.cfg.Validate())
 	b.inv = device.Inventory{
 		Driver: device.Driver{State: device.DriverReady, Version: fakehost.DriverVersion},
 		GPUs: []device.GPU{
@@ -75,28 +75,28 @@ func newBench(t *testing.T) *bench {
 			{UUID: "GPU-1", Minor: 1, Index: 1, PCIBusID: "0000:0f:00.0", NUMANode: 1, Health: device.Health{Healthy: true}},
 		},
 	}
-	require.NoError(t, fakeroot.Make(b.cfg.HostRoot, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
-	require.NoError(t, fakehost.Make(b.cfg.Roots(), b.inv))
+	require.NoError(tb, fakeroot.Make(b.cfg.HostRoot, fakeroot.Options{Layout: "ubuntu", Version: fakehost.DriverVersion}))
+	require.NoError(tb, fakehost.Make(b.cfg.Roots(), b.inv))
 	b.writeInventory()
 	b.chooseCarrier()
-	b.kubelet = fakekubelet.New(t, b.cfg.KubeletDir, fakekubelet.Script{KeyedBySocket: true, Streams: 1})
+	b.kubelet = fakekubelet.New(tb, b.cfg.KubeletDir, fakekubelet.Script{KeyedBySocket: true, Streams: 1})
 	b.kubelet.Start()
 	return b
 }
 
 // listen binds a port that is free.
-func listen(t *testing.T) net.Listener {
-	t.Helper()
+func listen(tb testing.TB) net.Listener {
+	tb.Helper()
 	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l, err := lc.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
 	return l
 }
 
 // freeAddress is one that nobody listens on now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l := listen(t)
+func freeAddress(tb testing.TB) string {
+	tb.Helper()
+	l := listen(tb)
 	defer l.Close()
 	return l.Addr().String()
 }

@@ -32,13 +32,15 @@ type publisher struct {
 	discoverer discovery.Discoverer
 	monitor    *health.Monitor
 	config     *configuration
+	api        *api
 	// offer advertises devices whose specs are on disk.
 	offer   func(resources.Plan, device.Inventory)
 	metrics *metrics
 	log     logrus.FieldLogger
 	wake    dirwatch.Waker
-	// raw is the inventory of the last look, before anything was made of it.
-	raw device.Inventory
+	// raw is the inventory of the last look, before anything was made of it, and
+	// judged what was made of it.
+	raw, judged device.Inventory
 
 	mu  sync.Mutex
 	now look
@@ -105,6 +107,9 @@ func (p *publisher) watched() []string {
 		if f != "" {
 			dirs = append(dirs, filepath.Dir(f))
 		}
+	}
+	if p.cfg.ConfigDir != "" {
+		dirs = append(dirs, p.cfg.ConfigDir)
 	}
 	return dirs
 }
@@ -182,7 +187,10 @@ func (p *publisher) pass(ctx context.Context, found look) look {
 	plan := resources.Make(&result.Inventory, &cfg)
 	p.config.problems(plan.Problems)
 	p.metrics.cards(result.Inventory)
+	p.api.health(p.judged, result.Inventory)
+	p.judged = result.Inventory
 	p.offer(plan, result.Inventory)
+	p.api.publish(result.Inventory)
 	return found
 }
 

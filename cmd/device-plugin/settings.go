@@ -41,7 +41,8 @@ type settings struct {
 	// is watched that was not usable.
 	XIDPolicy   []string
 	HealthQuiet time.Duration
-	compat      compat
+	apiSettings
+	compat compat
 }
 
 func (s *settings) addFlags(fs *pflag.FlagSet) {
@@ -57,6 +58,7 @@ func (s *settings) addFlags(fs *pflag.FlagSet) {
 	config.AddEnvAlias(fs, "mig-strategy", "MIG_STRATEGY")
 	config.AddEnvAlias(fs, "shared-devices-allocation-policy", "SHARED_DEVICES_ALLOCATION_POLICY")
 	config.AddEnvAlias(fs, "config-file", "CONFIG_FILE")
+	s.apiSettings.addFlags(fs)
 	s.compat.addFlags(fs)
 }
 
@@ -80,6 +82,7 @@ func (s *settings) Validate() error {
 	if _, err := health.ParsePolicy(s.XIDPolicy); err != nil {
 		fault("xid-policy", err.Error())
 	}
+	errs = append(errs, s.validateAPI(s.ConfigFile))
 	if s.HealthQuiet < 0 {
 		fault("health-quiet", "must not be negative")
 	}

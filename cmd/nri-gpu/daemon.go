@@ -136,14 +136,29 @@ func (d *daemon) configure(r cdi.Runtime) error {
 		d.log.WithError(err).Error("this container runtime is not supported")
 		return nil
 	}
-	data, err := cdi.EncodeCarrier(carrier, r)
+	if err := d.writeCarrier(); err != nil {
+		return err
+	}
+	d.log.WithFields(logrus.Fields{"runtime": r.Name, "version": r.Version, "carrier": carrier}).Info("registered with the container runtime")
+	return nil
+}
+
+// writeCarrier tells the device plugin how names travel, as long as a runtime
+// has said who it is. A file that was lost or cut short is written again.
+func (d *daemon) writeCarrier() error {
+	d.connection.mu.Lock()
+	runtime, carrier := d.connection.runtime, d.connection.carrier
+	d.connection.mu.Unlock()
+	if carrier == "" {
+		return nil
+	}
+	data, err := cdi.EncodeCarrier(carrier, runtime)
 	if err != nil {
 		return err
 	}
 	if _, err := state.WriteFile(d.cfg.Data().Carrier(), data, 0o644); err != nil {
 		return fmt.Errorf("tell the device plugin how names travel: %w", err)
 	}
-	d.log.WithFields(logrus.Fields{"runtime": r.Name, "version": r.Version, "carrier": carrier}).Info("registered with the container runtime")
 	return nil
 }
 
@@ -161,6 +176,9 @@ func (d *daemon) reconcile() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	serving := len(d.notReady()) == 0
+	if err := d.writeCarrier(); err != nil {
+		d.log.WithError(err).Error("the device plugin may not learn how names travel")
+	}
 	if serving {
 		if err := d.writeGuard(); err != nil {
 			d.log.WithError(err).Error("the guard spec could not be written; containers with GPUs are not created until it can")

@@ -90,6 +90,16 @@ type GPU struct {
 	NUMANode int `json:"numaNode"`
 	// DRMNodes are base names below /dev/dri ("card1", "renderD128").
 	DRMNodes []string `json:"drmNodes,omitempty"`
+	// PCIClass is the class code as sysfs writes it ("0x030200"); empty when
+	// unknown.
+	PCIClass string `json:"pciClass,omitempty"`
+	// Fabric is what the card belongs to, nil when it is on no NVLink fabric or
+	// the driver does not say.
+	Fabric *Fabric `json:"fabric,omitempty"`
+	// VGPU is nil when the PCI configuration space could not be read so far.
+	VGPU *VGPU `json:"vgpu,omitempty"`
+	// MIGCapable is whether the card can be partitioned, nil when unknown.
+	MIGCapable *bool `json:"migCapable,omitempty"`
 	// MIGEnabled is the current MIG mode. A GPU in MIG mode is not served as a
 	// whole card.
 	MIGEnabled bool `json:"migEnabled,omitempty"`
@@ -151,7 +161,37 @@ type MIGDevice struct {
 	GPUInstanceMinor     int    `json:"gpuInstanceMinor"`
 	ComputeInstanceMinor int    `json:"computeInstanceMinor"`
 	MemoryBytes          uint64 `json:"memoryBytes"`
-	Health               Health `json:"health"`
+	// Attributes are nil when the driver does not say.
+	Attributes *MIGAttributes `json:"attributes,omitempty"`
+	Health     Health         `json:"health"`
+}
+
+// MIGAttributes is what a MIG device has of its GPU: numbers of units.
+type MIGAttributes struct {
+	Multiprocessors int `json:"multiprocessors"`
+	GPUSlices       int `json:"gpuSlices"`
+	ComputeSlices   int `json:"computeSlices"`
+	CopyEngines     int `json:"copyEngines"`
+	Decoders        int `json:"decoders"`
+	Encoders        int `json:"encoders"`
+	JPEGEngines     int `json:"jpegEngines"`
+	OFAEngines      int `json:"ofaEngines"`
+}
+
+// Fabric is the NVLink fabric that a GPU has joined.
+type Fabric struct {
+	// ClusterUUID is 36 characters, all zeros on a fabric of one node.
+	ClusterUUID string `json:"clusterUUID"`
+	CliqueID    uint32 `json:"cliqueID"`
+}
+
+// VGPU tells whether a GPU is one that a hypervisor made, and with which driver.
+type VGPU struct {
+	Present bool `json:"present"`
+	// HostDriverVersion and HostDriverBranch are the hypervisor's ("535.161.05",
+	// "r538_10"); empty when it does not say.
+	HostDriverVersion string `json:"hostDriverVersion,omitempty"`
+	HostDriverBranch  string `json:"hostDriverBranch,omitempty"`
 }
 
 // Link is how two GPUs reach each other.

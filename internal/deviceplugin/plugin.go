@@ -59,7 +59,8 @@ type timing struct {
 	// steady is how long a stream must have been open for the next fault to
 	// be taken for a new one.
 	steady time.Duration
-	// backoffMin and backoffMax bound the wait between two attempts.
+	// backoffMin and backoffMax bound the wait between two attempts. A stream that
+	// is lost again and again is back within two seconds each time.
 	backoffMin, backoffMax time.Duration
 	// stop bounds the end of a socket's calls.
 	stop time.Duration
@@ -68,7 +69,7 @@ type timing struct {
 func defaultTiming() timing {
 	return timing{
 		poll: time.Second, register: 15 * time.Second, streamGrace: 3 * time.Second, steady: 10 * time.Second,
-		backoffMin: 200 * time.Millisecond, backoffMax: 5 * time.Second, stop: time.Second,
+		backoffMin: 200 * time.Millisecond, backoffMax: 1500 * time.Millisecond, stop: time.Second,
 	}
 }
 

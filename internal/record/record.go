@@ -49,15 +49,28 @@ type Writer struct {
 	mu    sync.Mutex
 	queue []func()
 	wake  chan struct{}
+	// live are the records that there should be; only the writing goroutine
+	// touches them.
+	live map[string]Container
 }
 
 // New returns a Writer for a state directory.
 func New(dir state.Dir, log logrus.FieldLogger) *Writer {
-	return &Writer{dir: dir, log: log, wake: make(chan struct{}, 1)}
+	return &Writer{dir: dir, log: log, wake: make(chan struct{}, 1), live: map[string]Container{}}
 }
 
 // Put writes a container's record, over an older one.
-func (w *Writer) Put(c Container) { w.enqueue(func() { w.put(c, true) }) }
+func (w *Writer) Put(c Container) { w.enqueue(func() { w.put(c) }) }
+
+// Repair writes the records that were lost or damaged: what lies below /run may
+// be removed under a running daemon.
+func (w *Writer) Repair() {
+	w.enqueue(func() {
+		for _, c := range w.live {
+			w.put(c)
+		}
+	})
+}
 
 // Remove removes a container's record, if there is one.
 func (w *Writer) Remove(id string) { w.enqueue(func() { w.remove(id) }) }
@@ -69,7 +82,15 @@ func (w *Writer) Reset(all []Container) {
 		live := map[string]bool{}
 		for _, c := range all {
 			live[c.ID+".json"] = true
-			w.put(c, false)
+			if before, err := read(w.dir.Container(c.ID)); err == nil && before.ID == c.ID {
+				c = before
+			}
+			w.put(c)
+		}
+		for id := range w.live {
+			if !live[id+".json"] {
+				delete(w.live, id)
+			}
 		}
 		entries, err := os.ReadDir(w.dir.Containers())
 		if err != nil {
@@ -131,18 +152,25 @@ func (w *Writer) drain() {
 // valid guards against an ID that would leave the directory.
 func valid(id string) bool { return id != "" && id == filepath.Base(id) && !strings.HasPrefix(id, ".") }
 
-func (w *Writer) put(c Container, over bool) {
+// read returns a record that was written before.
+func read(path string) (Container, error) {
+	var c Container
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &c)
+	}
+	return c, err
+}
+
+func (w *Writer) put(c Container) {
 	if !valid(c.ID) {
 		w.log.Errorf("container ID %q is not a file name; its record is not written", c.ID)
 		return
 	}
-	path := w.dir.Container(c.ID)
-	if _, err := os.Stat(path); err == nil && !over {
-		return
-	}
+	w.live[c.ID] = c
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err == nil {
-		_, err = state.WriteFile(path, append(data, '\n'), 0o644)
+		_, err = state.WriteFile(w.dir.Container(c.ID), append(data, '\n'), 0o644)
 	}
 	if err != nil {
 		w.log.WithError(err).WithField("container", c.ID).Error("the record of a container could not be written")
@@ -153,6 +181,7 @@ func (w *Writer) remove(id string) {
 	if !valid(id) {
 		return
 	}
+	delete(w.live, id)
 	if err := os.Remove(w.dir.Container(id)); err != nil && !os.IsNotExist(err) {
 		w.log.WithError(err).WithField("container", id).Error("the record of a container could not be removed")
 	}

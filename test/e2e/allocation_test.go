@@ -14,6 +14,7 @@ import (
 
 	"github.com/nri-gpu/nri-gpu/test/harness"
 	"github.com/nri-gpu/nri-gpu/test/probe/report"
+	"github.com/nri-gpu/nri-gpu/test/stack"
 )
 
 func TestAPodGetsExactlyTheGPUsThatItAskedFor(t *testing.T) {
@@ -35,8 +36,8 @@ func TestTheSchedulerPlacesByGPUs(t *testing.T) {
 	create(t, pod("six", container("main", 6)))
 	running(t, "six")
 	create(t, pod("three", container("main", 3)))
-	require.NoError(t, until(t.Context(), podTimeout, func(ctx context.Context) error {
-		p, err := cluster.client.CoreV1().Pods(namespace).Get(ctx, "three", metav1.GetOptions{})
+	require.NoError(t, stack.Until(t.Context(), podTimeout, func(ctx context.Context) error {
+		p, err := cluster.Client.CoreV1().Pods(namespace).Get(ctx, "three", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -79,7 +80,7 @@ func TestAnInitContainerAndASidecarGetTheirs(t *testing.T) {
 	var r report.Report
 	message := p.Status.InitContainerStatuses[0].State.Terminated.Message
 	require.NoError(t, json.Unmarshal([]byte(message), &r), message)
-	allocated, err := harness.Allocated(string(p.UID), "setup", cluster.node.Resource)
+	allocated, err := harness.Allocated(string(p.UID), "setup", cluster.Node.Resource)
 	require.NoError(t, err)
 	require.Len(t, allocated, 2)
 	require.ElementsMatch(t, allocated, r.NVML)
@@ -91,8 +92,8 @@ func TestARestartedContainerGetsTheSameCard(t *testing.T) {
 	p := running(t, "again")
 	before := requireExactly(t, p, "main", 1)
 	end(t, "again")
-	require.NoError(t, until(t.Context(), podTimeout, func(ctx context.Context) (err error) {
-		p, err = cluster.client.CoreV1().Pods(namespace).Get(ctx, "again", metav1.GetOptions{})
+	require.NoError(t, stack.Until(t.Context(), podTimeout, func(ctx context.Context) (err error) {
+		p, err = cluster.Client.CoreV1().Pods(namespace).Get(ctx, "again", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

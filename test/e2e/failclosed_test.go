@@ -19,6 +19,7 @@ import (
 	goldenfile "github.com/nri-gpu/nri-gpu/internal/testutil/golden"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/test/harness"
+	"github.com/nri-gpu/nri-gpu/test/stack"
 )
 
 // waits waits until a container that never ran waits for a reason that has a
@@ -32,8 +33,8 @@ func waits(t *testing.T, name, text string) string {
 func waitsAfter(t *testing.T, name string, runs int32, text string) string {
 	t.Helper()
 	var message string
-	require.NoError(t, until(t.Context(), podTimeout, func(ctx context.Context) error {
-		p, err := cluster.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	require.NoError(t, stack.Until(t.Context(), podTimeout, func(ctx context.Context) error {
+		p, err := cluster.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -54,19 +55,19 @@ func waitsAfter(t *testing.T, name string, runs int32, text string) string {
 // golden compares with what a person sees in `kubectl describe pod`.
 func golden(t *testing.T, name, text string) {
 	t.Helper()
-	goldenfile.Equal(t, filepath.Join("testdata", name+".txt"), strings.ReplaceAll(text, cluster.world.Dir, "{{dir}}")+"\n")
+	goldenfile.Equal(t, filepath.Join("testdata", name+".txt"), strings.ReplaceAll(text, cluster.World.Dir, "{{dir}}")+"\n")
 }
 
 func TestWithoutNRIGPUNothingStartsAndItStartsByItselfAfterwards(t *testing.T) {
 	for name, end := range map[string]func(*harness.Process) error{"stopped": (*harness.Process).Stop, "killed": (*harness.Process).Kill} {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, end(cluster.node.NRI))
+			require.NoError(t, end(cluster.Node.NRI))
 			t.Cleanup(func() { restoreNRI(t) })
 			create(t, pod("gated-"+name, container("main", 1)))
 			golden(t, "nri-gpu-"+name, waits(t, "gated-"+name, "nri-gpu"))
 			create(t, pod("free-"+name, container("main", 0)))
 			running(t, "free-"+name)
-			require.NoError(t, until(t.Context(), 30*time.Second, func(context.Context) error {
+			require.NoError(t, stack.Until(t.Context(), 30*time.Second, func(context.Context) error {
 				if _, err := os.Stat(filepath.Join(harness.CDIDir, cdi.SpecFileName(cdi.KindGPU))); err == nil {
 					return fmt.Errorf("the guard spec is still there")
 				}
@@ -81,12 +82,12 @@ func TestWithoutNRIGPUNothingStartsAndItStartsByItselfAfterwards(t *testing.T) {
 
 func restoreNRI(t *testing.T) {
 	t.Helper()
-	if cluster.node.NRI.Running() {
+	if cluster.Node.NRI.Running() {
 		return
 	}
 	ctx := context.WithoutCancel(t.Context())
-	require.NoError(t, cluster.node.StartNRI(ctx))
-	require.NoError(t, cluster.node.Ready(ctx))
+	require.NoError(t, cluster.Node.StartNRI(ctx))
+	require.NoError(t, cluster.Node.Ready(ctx))
 }
 
 func TestARunningContainerLivesThroughRestartsOfEverything(t *testing.T) {
@@ -94,16 +95,16 @@ func TestARunningContainerLivesThroughRestartsOfEverything(t *testing.T) {
 	p := running(t, "lives")
 	before := requireExactly(t, p, "main", 1)
 
-	require.NoError(t, cluster.node.NRI.Kill())
-	require.NoError(t, cluster.node.Plugin.Kill())
-	require.NoError(t, cluster.node.StartNRI(t.Context()))
-	require.NoError(t, cluster.node.StartPlugin(t.Context()))
-	require.NoError(t, cluster.node.Ready(t.Context()))
-	require.NoError(t, cluster.containerd.Stop())
+	require.NoError(t, cluster.Node.NRI.Kill())
+	require.NoError(t, cluster.Node.Plugin.Kill())
+	require.NoError(t, cluster.Node.StartNRI(t.Context()))
+	require.NoError(t, cluster.Node.StartPlugin(t.Context()))
+	require.NoError(t, cluster.Node.Ready(t.Context()))
+	require.NoError(t, cluster.Containerd.Stop())
 	var err error
-	cluster.containerd, err = cluster.world.StartContainerd(t.Context(), cluster.tools)
+	cluster.Containerd, err = cluster.World.StartContainerd(t.Context(), cluster.Tools)
 	require.NoError(t, err)
-	require.NoError(t, cluster.node.Ready(t.Context()), "it reconnects to a runtime that came back")
+	require.NoError(t, cluster.Node.Ready(t.Context()), "it reconnects to a runtime that came back")
 
 	require.Equal(t, before, requireExactly(t, p, "main", 1))
 	create(t, pod("next", container("main", 7)))
@@ -119,9 +120,9 @@ func TestACardThatIsLostIsRefusedAndServedWhenItIsBack(t *testing.T) {
 	create(t, pod("holder", container("main", 8)))
 	p := running(t, "holder")
 
-	require.NoError(t, cluster.node.Configure(lost))
+	require.NoError(t, cluster.Node.Configure(lost))
 	t.Cleanup(func() {
-		require.NoError(t, cluster.node.Configure(cluster.profile))
+		require.NoError(t, cluster.Node.Configure(cluster.Profile))
 		allocatable(t, 8)
 	})
 	allocatable(t, 0)
@@ -129,9 +130,9 @@ func TestACardThatIsLostIsRefusedAndServedWhenItIsBack(t *testing.T) {
 	message := waitsAfter(t, "holder", 1, "nri-gpu refuses")
 	require.Contains(t, message, "GPU is lost")
 
-	require.NoError(t, cluster.node.Configure(cluster.profile))
-	require.NoError(t, until(t.Context(), podTimeout, func(ctx context.Context) error {
-		p, err = cluster.client.CoreV1().Pods(namespace).Get(ctx, "holder", metav1.GetOptions{})
+	require.NoError(t, cluster.Node.Configure(cluster.Profile))
+	require.NoError(t, stack.Until(t.Context(), podTimeout, func(ctx context.Context) error {
+		p, err = cluster.Client.CoreV1().Pods(namespace).Get(ctx, "holder", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -146,12 +147,12 @@ func TestACardThatIsLostIsRefusedAndServedWhenItIsBack(t *testing.T) {
 // allocatable waits until the node has so many GPUs to give.
 func allocatable(t *testing.T, gpus int64) {
 	t.Helper()
-	require.NoError(t, until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) error {
-		node, err := cluster.client.CoreV1().Nodes().Get(ctx, harness.NodeName, metav1.GetOptions{})
+	require.NoError(t, stack.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) error {
+		node, err := cluster.Client.CoreV1().Nodes().Get(ctx, harness.NodeName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if have := node.Status.Allocatable[corev1.ResourceName(cluster.node.Resource)]; have.Value() != gpus {
+		if have := node.Status.Allocatable[corev1.ResourceName(cluster.Node.Resource)]; have.Value() != gpus {
 			return fmt.Errorf("%s GPUs are allocatable", have.String())
 		}
 		return nil
@@ -182,7 +183,7 @@ func TestWhatAPodAuthorWritesGivesNoCard(t *testing.T) {
 }
 
 func TestAVolumeOverTheDriverIsNotWrittenInto(t *testing.T) {
-	data := filepath.Join(cluster.world.Dir, "volume")
+	data := filepath.Join(cluster.World.Dir, "volume")
 	require.NoError(t, os.MkdirAll(data, 0o755))
 	kind := corev1.HostPathDirectory
 	withVolume := func(name, at string) *corev1.Pod {
@@ -210,12 +211,12 @@ func TestTheRecordSaysWhichContainerHoldsWhichCard(t *testing.T) {
 		Pod, Namespace, Name, Carrier string
 		Devices                       []string
 	}
-	require.NoError(t, readJSON(cluster.node.State.Container(c.GetId()), &record))
+	require.NoError(t, readJSON(cluster.Node.State.Container(c.GetId()), &record))
 	require.Equal(t, []string{"held", namespace, "main", "cdi"}, []string{record.Pod, record.Namespace, record.Name, record.Carrier})
 	require.Equal(t, []string{cdi.KindGPU + "=" + allocated[0], cdi.KindGPU + "=" + allocated[1]}, record.Devices)
 	remove(t, "held")
-	require.NoError(t, until(t.Context(), 30*time.Second, func(context.Context) error {
-		if _, err := os.Stat(cluster.node.State.Container(c.GetId())); err == nil {
+	require.NoError(t, stack.Until(t.Context(), 30*time.Second, func(context.Context) error {
+		if _, err := os.Stat(cluster.Node.State.Container(c.GetId())); err == nil {
 			return fmt.Errorf("the record is still there")
 		}
 		return nil

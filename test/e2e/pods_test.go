@@ -20,6 +20,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/test/harness"
 	"github.com/nri-gpu/nri-gpu/test/probe/report"
+	"github.com/nri-gpu/nri-gpu/test/stack"
 )
 
 const namespace = "default"
@@ -38,7 +39,7 @@ func container(name string, gpus int) corev1.Container {
 		},
 	}
 	if gpus > 0 {
-		c.Resources.Limits = corev1.ResourceList{corev1.ResourceName(cluster.node.Resource): *resource.NewQuantity(int64(gpus), resource.DecimalSI)}
+		c.Resources.Limits = corev1.ResourceList{corev1.ResourceName(cluster.Node.Resource): *resource.NewQuantity(int64(gpus), resource.DecimalSI)}
 	}
 	return c
 }
@@ -50,8 +51,8 @@ func pod(name string, containers ...corev1.Container) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			Containers: containers, TerminationGracePeriodSeconds: &grace, RestartPolicy: corev1.RestartPolicyAlways,
 			Volumes: []corev1.Volume{
-				{Name: "probe", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(cluster.bin, "test")}}},
-				{Name: "nvml", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: cluster.node.InsideConfig(), Type: &file}}},
+				{Name: "probe", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(cluster.Bin, "test")}}},
+				{Name: "nvml", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: cluster.Node.InsideConfig(), Type: &file}}},
 			},
 		},
 	}
@@ -60,7 +61,7 @@ func pod(name string, containers ...corev1.Container) *corev1.Pod {
 // create makes a pod, and removes it when the test ends.
 func create(t *testing.T, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	created, err := cluster.client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
+	created, err := cluster.Client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { remove(t, p.Name) })
 	return created
@@ -70,8 +71,8 @@ func remove(t *testing.T, name string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	zero := int64(0)
-	_ = cluster.client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
-	err := until(ctx, time.Minute, func(ctx context.Context) error {
+	_ = cluster.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	err := stack.Until(ctx, time.Minute, func(ctx context.Context) error {
 		all, err := harness.Containers(ctx)
 		if err != nil {
 			return err
@@ -90,8 +91,8 @@ func remove(t *testing.T, name string) {
 func running(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	var p *corev1.Pod
-	err := until(t.Context(), podTimeout, func(ctx context.Context) (err error) {
-		if p, err = cluster.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+	err := stack.Until(t.Context(), podTimeout, func(ctx context.Context) (err error) {
+		if p, err = cluster.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
 		if p.Status.Phase != corev1.PodRunning {
@@ -125,7 +126,7 @@ func statuses(p *corev1.Pod) string {
 func look(t *testing.T, pod, name string) report.Report {
 	t.Helper()
 	var r report.Report
-	err := until(t.Context(), 30*time.Second, func(ctx context.Context) error {
+	err := stack.Until(t.Context(), 30*time.Second, func(ctx context.Context) error {
 		c, err := harness.Container(ctx, pod, name)
 		if err != nil {
 			return err
@@ -154,7 +155,7 @@ func end(t *testing.T, pod string) {
 func inventory(t *testing.T) device.Inventory {
 	t.Helper()
 	var inv device.Inventory
-	require.NoError(t, readJSON(cluster.node.State.Inventory(), &inv))
+	require.NoError(t, readJSON(cluster.Node.State.Inventory(), &inv))
 	return inv
 }
 
@@ -162,7 +163,7 @@ func inventory(t *testing.T) device.Inventory {
 // other, by their nodes, by mknod, by an NVML client and by its own loader.
 func requireExactly(t *testing.T, p *corev1.Pod, name string, gpus int) []string {
 	t.Helper()
-	allocated, err := harness.Allocated(string(p.UID), name, cluster.node.Resource)
+	allocated, err := harness.Allocated(string(p.UID), name, cluster.Node.Resource)
 	require.NoError(t, err)
 	requireCards(t, look(t, p.Name, name), allocated, gpus)
 	return allocated

@@ -1,4 +1,4 @@
-/* What says how a card is: events, ECC, row remapping, fabric, recovery action. */
+/* What says how a card is: events, ECC, row remapping, recovery action. */
 #define _GNU_SOURCE
 #include "call.h"
 
@@ -31,17 +31,6 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t d, unsigned int *correctable
 	*correctable = *uncorrectable = 0;
 	*pending = (unsigned)number(of(d), "remap_pending", 0);
 	*failure = (unsigned)number(of(d), "remap_failure", 0);
-	return leave(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t d, nvmlGpuFabricInfo_t *info)
-{
-	ENTER_GPU(d);
-	memset(info, 0, sizeof *info);
-	info->state = (nvmlGpuFabricState_t)number(of(d), "fabric_state", NVML_GPU_FABRIC_STATE_NOT_SUPPORTED);
-	info->status = (nvmlReturn_t)number(of(d), "fabric_status", NVML_SUCCESS);
-	info->cliqueId = (unsigned)number(of(d), "clique", 0);
-	memset(info->clusterUuid, 0xab, sizeof info->clusterUuid);
 	return leave(NVML_SUCCESS);
 }
 

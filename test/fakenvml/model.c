@@ -19,6 +19,38 @@ static void copy(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from);
 }
 
+/* load_attributes reads what a MIG device has. What is not said follows from
+ * the slices of the profile, "1g.5gb" or "1c.3g.20gb". */
+static void load_attributes(struct mig *mig, const struct json *a)
+{
+	int compute = 0, slices = 1;
+	if (sscanf(mig->profile, "%dc.%dg", &compute, &slices) != 2)
+		sscanf(mig->profile, "%dg", &slices);
+	mig->gpu_slices = (int)json_number(a, "gpu_slices", slices);
+	mig->compute_slices = (int)json_number(a, "compute_slices", compute ? compute : slices);
+	mig->multiprocessors = (int)json_number(a, "multiprocessors", 14 * mig->compute_slices);
+	mig->copy_engines = (int)json_number(a, "copy_engines", slices);
+	mig->decoders = (int)json_number(a, "decoders", slices / 2);
+	mig->encoders = (int)json_number(a, "encoders", 0);
+	mig->jpegs = (int)json_number(a, "jpegs", slices == 7);
+	mig->ofas = (int)json_number(a, "ofas", slices == 7);
+}
+
+static void load_fabric(struct card *c, const struct json *f)
+{
+	const char *hex = json_text(f, "cluster", "");
+	memset(c->fabric_cluster, 0, sizeof c->fabric_cluster);
+	for (int i = 0; i < 16 && *hex; i++, hex += 2) {
+		unsigned int byte = 0;
+		hex += *hex == '-';
+		if (sscanf(hex, "%2x", &byte) != 1)
+			break;
+		c->fabric_cluster[i] = (unsigned char)byte;
+	}
+	c->fabric_clique = (int)json_number(f, "clique", 0);
+	c->fabric_state = (int)json_number(f, "state", f ? 3 : 0);
+}
+
 static void load_mig(struct card *c, const struct json *list)
 {
 	c->mig_count = 0;
@@ -29,6 +61,7 @@ static void load_mig(struct card *c, const struct json *list)
 		mig->gi = (int)json_number(m, "gi", 0);
 		mig->ci = (int)json_number(m, "ci", 0);
 		mig->memory = (unsigned long long)json_number(m, "memory", 0);
+		load_attributes(mig, json_get(m, "attributes"));
 		mig->handle.card = c;
 		mig->handle.mig = c->mig_count++;
 	}
@@ -60,6 +93,7 @@ static void load_card(struct card *c, const struct json *d, int index)
 	c->init_error = strcmp(health, "init_error") == 0;
 	c->handle.card = c;
 	c->handle.mig = -1;
+	load_fabric(c, json_get(d, "fabric"));
 	load_mig(c, json_get(d, "mig"));
 }
 

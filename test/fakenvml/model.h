@@ -20,6 +20,8 @@ struct mig {
 	char profile[32];
 	int gi, ci;
 	unsigned long long memory;
+	int multiprocessors, gpu_slices, compute_slices;
+	int copy_engines, decoders, encoders, jpegs, ofas;
 	struct handle handle;
 };
 
@@ -33,6 +35,8 @@ struct card {
 	int switch_links;
 	int mig_capable, mig_enabled, mig_count;
 	int lost, init_error;
+	int fabric_state, fabric_clique;    /* state 0: on no fabric */
+	unsigned char fabric_cluster[16];
 	struct mig mig[MAX_MIG];
 	struct handle handle;
 	const struct json *json; /* delay_ms and fail of this card */

@@ -373,7 +373,71 @@ nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t d, nvmlDe
 NUMBER_OF_MIG(nvmlDeviceGetGpuInstanceId, m->gi)
 NUMBER_OF_MIG(nvmlDeviceGetComputeInstanceId, m->ci)
 
+static nvmlReturn_t attributes(nvmlDevice_t d, nvmlDeviceAttributes_t *a)
+{
+	const struct mig *m;
+	if (!a)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (of(d)->mig < 0) /* only MIG devices have them */
+		return leave(NVML_ERROR_NOT_SUPPORTED);
+	m = &of(d)->card->mig[of(d)->mig];
+	memset(a, 0, sizeof *a);
+	a->multiprocessorCount = (unsigned)m->multiprocessors;
+	a->sharedCopyEngineCount = (unsigned)m->copy_engines;
+	a->sharedDecoderCount = (unsigned)m->decoders;
+	a->sharedEncoderCount = (unsigned)m->encoders;
+	a->sharedJpegCount = (unsigned)m->jpegs;
+	a->sharedOfaCount = (unsigned)m->ofas;
+	a->gpuInstanceSliceCount = (unsigned)m->gpu_slices;
+	a->computeInstanceSliceCount = (unsigned)m->compute_slices;
+	a->memorySizeMB = m->memory >> 20;
+	return leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t d, nvmlDeviceAttributes_t *a) { ENTER_GPU(d); return attributes(d, a); }
+nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t d, nvmlDeviceAttributes_t *a) { ENTER_GPU(d); return attributes(d, a); }
+
 /* ---- topology ---- */
+
+#define FABRIC(info)                                                                              \
+	do {                                                                                      \
+		const struct card *c_ = of(d)->card;                                              \
+		if (c_->fabric_state == NVML_GPU_FABRIC_STATE_NOT_SUPPORTED)                      \
+			return leave(NVML_ERROR_NOT_SUPPORTED);                                   \
+		memcpy((info)->clusterUuid, c_->fabric_cluster, sizeof (info)->clusterUuid);      \
+		(info)->status = (nvmlReturn_t)json_number(json_get(c_->json, "fabric"), "status", NVML_SUCCESS); \
+		(info)->cliqueId = (unsigned)c_->fabric_clique;                                   \
+		(info)->state = (nvmlGpuFabricState_t)c_->fabric_state;                           \
+	} while (0)
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t d, nvmlGpuFabricInfo_t *info)
+{
+	ENTER_GPU(d);
+	if (!info)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	FABRIC(info);
+	return leave(NVML_SUCCESS);
+}
+
+/* The caller says by the version which structure it passes. */
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t d, nvmlGpuFabricInfoV_t *info)
+{
+	ENTER_GPU(d);
+	if (!info)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (info->version == nvmlGpuFabricInfo_v2) {
+		nvmlGpuFabricInfo_v2_t *v2 = (nvmlGpuFabricInfo_v2_t *)(void *)info;
+		FABRIC(v2);
+		v2->healthMask = 0;
+		return leave(NVML_SUCCESS);
+	}
+	if (info->version != nvmlGpuFabricInfo_v3)
+		return leave(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	FABRIC(info);
+	info->healthMask = 0;
+	info->healthSummary = 0;
+	return leave(NVML_SUCCESS);
+}
 
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuTopologyLevel_t *level)
 {

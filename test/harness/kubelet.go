@@ -22,6 +22,8 @@ type Kubelet struct {
 	// Manifests.
 	Kubeconfig string
 	Manifests  string
+	// Extra is further lines of its configuration.
+	Extra string
 }
 
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -60,7 +62,7 @@ func (w *World) StartKubelet(ctx context.Context, tools Tools, k Kubelet) (*Proc
 		manifests = "staticPodPath: " + k.Manifests + "\nfileCheckFrequency: 1s\n"
 	}
 	config := filepath.Join(w.Dir, "kubelet.yaml")
-	if err := writeFile(config, fmt.Sprintf(kubeletConfig, w.Cgroup, w.Dir, k.Kubeconfig != "", manifests)); err != nil {
+	if err := writeFile(config, fmt.Sprintf(kubeletConfig, w.Cgroup, w.Dir, k.Kubeconfig != "", manifests+k.Extra)); err != nil {
 		return nil, err
 	}
 	args := []string{"--config", config, "--hostname-override", NodeName, "--v", "2"}

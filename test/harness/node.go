@@ -75,6 +75,14 @@ func NewGPUNode(w *World, bin, profile string) (*GPUNode, error) {
 	return n, fakehost.Make(n.Roots, inventory(config))
 }
 
+// SmallState puts the state directory on a file system of a few megabytes.
+func (n *GPUNode) SmallState() error {
+	if err := os.MkdirAll(string(n.State), 0o755); err != nil {
+		return err
+	}
+	return unix.Mount("tmpfs", string(n.State), "tmpfs", 0, "size=4m,mode=755")
+}
+
 // RealGPUNode is this machine with its own GPUs.
 func RealGPUNode(w *World, bin string) *GPUNode {
 	return &GPUNode{World: w, Bin: bin, Resource: "nvidia.com/gpu", State: "/run/nri-gpu"}

@@ -110,6 +110,12 @@ func (p *Process) Kill() error {
 	return p.end(syscall.SIGKILL)
 }
 
+// Pause stops the program where it is (SIGSTOP), and Continue lets it go on.
+func (p *Process) Pause() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Continue lets a paused program go on.
+func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
 // Running tells whether the program has not ended.
 func (p *Process) Running() bool {
 	select {

@@ -1,5 +1,8 @@
 // Command probe looks at a container from within. "probe" prints a report as
-// one line of JSON; "probe wait" does so and then waits for SIGTERM.
+// one line of JSON; "probe wait" does so and then waits for SIGTERM. "probe hold
+// DIR" takes a lock of the host's for each card that it has, which nobody else
+// may hold meanwhile, and leaves its report in the directory; with "once" behind
+// it ends by itself.
 package main
 
 import (
@@ -22,6 +25,15 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	if len(os.Args) > 2 && os.Args[1] == "hold" {
+		err := hold(ctx, os.Args[2], len(os.Args) == 4 && os.Args[3] == "once")
+		stop()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	err := json.NewEncoder(os.Stdout).Encode(look(ctx))
 	if err == nil && len(os.Args) > 1 && os.Args[1] == "wait" {
 		<-ctx.Done()
@@ -35,6 +47,12 @@ func main() {
 
 func look(ctx context.Context) report.Report {
 	r := report.Report{Libraries: libraries(ctx), Dlopen: dlopen(ctx), NVML: nvml(ctx)}
+	lookAtNodes(&r)
+	return r
+}
+
+// lookAtNodes is the part that needs no program of the image.
+func lookAtNodes(r *report.Report) {
 	for _, pattern := range []string{"/dev/nvidia*", "/dev/nvidia-caps/*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
@@ -54,7 +72,6 @@ func look(ctx context.Context) report.Report {
 			r.Env = append(r.Env, e)
 		}
 	}
-	return r
 }
 
 func node(path string) (report.Node, bool) {

@@ -129,6 +129,12 @@ func attribute(dir, name string) string {
 	return strings.TrimSpace(string(data))
 }
 
+// PCIClass returns the class code of a PCI device as sysfs writes it, "0x"
+// and six digits, or "".
+func PCIClass(r roots.Roots, busID string) string {
+	return attribute(r.Sys("bus", "pci", "devices", busID), "class")
+}
+
 // NUMANode returns the node of a PCI device, or -1 when sysfs does not know.
 func NUMANode(r roots.Roots, busID string) int {
 	n, err := strconv.Atoi(attribute(r.Sys("bus", "pci", "devices", busID), "numa_node"))

@@ -31,6 +31,8 @@ func (d *Discoverer) addHostFacts(gpu *device.GPU, minors hostfs.MIGMinors) {
 	r := d.opts.Roots
 	gpu.NUMANode = hostfs.NUMANode(r, gpu.PCIBusID)
 	gpu.DRMNodes = hostfs.DRMNodes(r, gpu.PCIBusID)
+	gpu.PCIClass = hostfs.PCIClass(r, gpu.PCIBusID)
+	gpu.VGPU = d.vgpu(gpu)
 	for i := range gpu.MIGDevices {
 		m := &gpu.MIGDevices[i]
 		m.GPUInstanceMinor = minors.Instance(r, gpu.Minor, m.GPUInstance, -1)
@@ -39,6 +41,17 @@ func (d *Discoverer) addHostFacts(gpu *device.GPU, minors hostfs.MIGMinors) {
 			m.Health = device.Health{Reason: "its capability minors are not in /proc/driver/nvidia-caps/mig-minors"}
 		}
 	}
+}
+
+// vgpu asks the card itself, and so only once for each: what it is does not
+// change.
+func (d *Discoverer) vgpu(gpu *device.GPU) *device.VGPU {
+	for i := range d.last.GPUs {
+		if last := &d.last.GPUs[i]; last.UUID == gpu.UUID && last.VGPU != nil {
+			return last.VGPU
+		}
+	}
+	return hostfs.VGPU(d.opts.Roots, gpu.PCIBusID)
 }
 
 // lost finds out who the card at an index was: from the last snapshot, else the

@@ -66,22 +66,32 @@ func (w *worker) memoryErrors(dev gonvml.Device, gpu *device.GPU) {
 	}
 }
 
-// fabric checks the registration with the NVLink fabric, without which CUDA does
+// fabric reads the registration with the NVLink fabric, without which CUDA does
 // not start (error 802).
 func (w *worker) fabric(dev gonvml.Device, gpu *device.GPU) {
-	if !w.has("nvmlDeviceGetGpuFabricInfo") {
-		return
+	switch {
+	case w.has("nvmlDeviceGetGpuFabricInfoV"):
+		info, ret := dev.GetGpuFabricInfoV().V2()
+		join(gpu, ret, info.State, info.Status, info.ClusterUuid, info.CliqueId)
+	case w.has("nvmlDeviceGetGpuFabricInfo"): // older drivers
+		info, ret := dev.GetGpuFabricInfo()
+		join(gpu, ret, info.State, info.Status, info.ClusterUuid, info.CliqueId)
 	}
-	info, ret := dev.GetGpuFabricInfo()
-	if ret != gonvml.SUCCESS {
-		return
-	}
-	switch info.State {
-	case gonvml.GPU_FABRIC_STATE_NOT_STARTED, gonvml.GPU_FABRIC_STATE_IN_PROGRESS:
+}
+
+// join notes the fabric that a card has joined: while its registration goes on,
+// the identity may still change.
+func join(gpu *device.GPU, ret gonvml.Return, state uint8, status uint32, cluster [16]uint8, clique uint32) {
+	switch {
+	case ret != gonvml.SUCCESS:
+	case state == gonvml.GPU_FABRIC_STATE_NOT_STARTED || state == gonvml.GPU_FABRIC_STATE_IN_PROGRESS:
 		sick(gpu, "it is not registered with the NVLink fabric yet; start nvidia-fabricmanager, or see its log")
-	case gonvml.GPU_FABRIC_STATE_COMPLETED:
-		if status := gonvml.Return(info.Status); status != gonvml.SUCCESS {
-			sick(gpu, fmt.Sprintf("its registration with the NVLink fabric failed: %v; see the log of nvidia-fabricmanager", status))
+	case state != gonvml.GPU_FABRIC_STATE_COMPLETED:
+	case gonvml.Return(status) != gonvml.SUCCESS:
+		sick(gpu, fmt.Sprintf("its registration with the NVLink fabric failed: %v; see the log of nvidia-fabricmanager", gonvml.Return(status)))
+	default:
+		gpu.Fabric = &device.Fabric{
+			ClusterUUID: fmt.Sprintf("%x-%x-%x-%x-%x", cluster[:4], cluster[4:6], cluster[6:8], cluster[8:10], cluster[10:]), CliqueID: clique,
 		}
 	}
 }

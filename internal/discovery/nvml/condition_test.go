@@ -84,14 +84,14 @@ func TestWhatTheDriverSaysOfACardIsItsHealth(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "a100x8")
 	for i, set := range []map[string]any{
-		{"recovery_action": 0, "ecc_uncorrected": 7, "remap_failure": 0, "fabric_state": 3},
+		{"recovery_action": 0, "ecc_uncorrected": 7, "remap_failure": 0, "fabric": map[string]any{"state": 3}},
 		{"recovery_action": 1},
 		{"recovery_action": 2},
 		{"recovery_action": 3},
 		{"recovery_action": 4},
 		{"remap_failure": 1},
-		{"fabric_state": 2},
-		{"fabric_state": 3, "fabric_status": 999},
+		{"fabric": map[string]any{"state": 2}},
+		{"fabric": map[string]any{"state": 3, "status": 999}},
 	} {
 		for k, v := range set {
 			m.config.Device(i)[k] = v

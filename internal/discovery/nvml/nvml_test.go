@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +93,8 @@ func TestEightA100sAreDescribedWithTheirLinks(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "a100x8")
 	m.hostFile(t, "sys/bus/pci/devices/0000:07:00.0/numa_node", "3\n")
+	m.hostFile(t, "sys/bus/pci/devices/0000:07:00.0/class", "0x030200\n")
+	m.hostFile(t, "sys/bus/pci/devices/0000:07:00.0/config", strings.Repeat("\x00", 64))
 	m.hostFile(t, "sys/bus/pci/devices/0000:07:00.0/drm/card1/dev", "")
 	m.hostFile(t, "sys/bus/pci/devices/0000:07:00.0/drm/renderD128/dev", "")
 	m.hostFile(t, "sys/bus/pci/devices/0000:07:00.0/drm/controlD65/dev", "")
@@ -102,7 +105,8 @@ func TestEightA100sAreDescribedWithTheirLinks(t *testing.T) {
 	require.Equal(t, device.GPU{
 		UUID: "GPU-a1000000-0000-4000-8000-000000000000", Index: 0, Minor: 0, PCIBusID: "0000:07:00.0", Model: "NVIDIA A100-SXM4-40GB",
 		MemoryBytes: 40 << 30, ComputeCapability: "8.0", Architecture: "ampere", NUMANode: 3,
-		DRMNodes: []string{"card1", "renderD128"}, Events: true, Health: device.Health{Healthy: true},
+		DRMNodes: []string{"card1", "renderD128"}, PCIClass: "0x030200", VGPU: &device.VGPU{}, MIGCapable: new(true),
+		Events: true, Health: device.Health{Healthy: true},
 	}, inv.GPUs[0])
 	require.Len(t, inv.Links, 8*7/2)
 	require.Equal(t, 12, inv.Links[0].NVLinks)

@@ -73,6 +73,10 @@ func (w *worker) migDevices(dev gonvml.Device, gpu *device.GPU) {
 		return
 	}
 	mode, _, ret := dev.GetMigMode()
+	if ret == gonvml.SUCCESS || ret == gonvml.ERROR_NOT_SUPPORTED {
+		capable := ret == gonvml.SUCCESS
+		gpu.MIGCapable = &capable
+	}
 	if ret != gonvml.SUCCESS || mode != gonvml.DEVICE_MIG_ENABLE {
 		return
 	}
@@ -92,6 +96,7 @@ func (w *worker) migDevices(dev gonvml.Device, gpu *device.GPU) {
 			return
 		}
 		if m, ok := migDevice(mig, i); ok {
+			m.Attributes = w.migAttributes(mig)
 			gpu.MIGDevices = append(gpu.MIGDevices, m)
 		} else {
 			unhealthy(gpu, fmt.Sprintf("identity of MIG device %d", i), gonvml.ERROR_UNKNOWN)
@@ -130,25 +135,4 @@ func unhealthy(gpu *device.GPU, call string, ret gonvml.Return) {
 	if gpu.Health.Healthy {
 		gpu.Health = device.Health{Reason: fmt.Sprintf("%s: %v", call, ret)}
 	}
-}
-
-func architecture(a gonvml.DeviceArchitecture) string {
-	names := map[gonvml.DeviceArchitecture]string{
-		gonvml.DEVICE_ARCH_KEPLER: "kepler", gonvml.DEVICE_ARCH_MAXWELL: "maxwell", gonvml.DEVICE_ARCH_PASCAL: "pascal",
-		gonvml.DEVICE_ARCH_VOLTA: "volta", gonvml.DEVICE_ARCH_TURING: "turing", gonvml.DEVICE_ARCH_AMPERE: "ampere",
-		gonvml.DEVICE_ARCH_ADA: "ada-lovelace", gonvml.DEVICE_ARCH_HOPPER: "hopper", gonvml.DEVICE_ARCH_BLACKWELL: "blackwell",
-	}
-	return names[a]
-}
-
-// cString reads a C string whose characters go-nvml gives as int8 or uint8.
-func cString[T ~int8 | ~uint8](chars []T) string {
-	var b strings.Builder
-	for _, c := range chars {
-		if c == 0 {
-			break
-		}
-		b.WriteByte(byte(c))
-	}
-	return b.String()
 }

@@ -32,3 +32,13 @@ type Node struct {
 
 // Allowed tells whether the device cgroup lets the container open the node.
 func (n Node) Allowed() bool { return n.Open == "ok" || n.Open == "ENXIO" }
+
+// Held is what a container reports that holds its cards.
+type Held struct {
+	Report
+	// Pod is the pod's UID, and Container the container's name.
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	// Taken are cards that another container holds at the same time.
+	Taken []string `json:"taken,omitempty"`
+}
