@@ -31,6 +31,8 @@ func TestBoot1(t *testing.T) {
 		{"AnUnloadedDriverIsNotServed", driverUnloaded},
 		{"AnUpgradedDriverIsServedWithoutARestart", driverUpgraded},
 		{"MIGDevicesOpenTheirCapabilities", migDevices},
+		{"AKubeletThatWasAwayFindsItsPod", kubeletReturns},
+		{"APodThatIsRestartedWithoutADriverWaitsForIt", podWaits},
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,46 @@ func staticPod(t guest) {
 	data, err := json.Marshal(devices)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(remembered, data, 0o644))
+	// It would remove the containers that the scenarios after this one make
+	// without it. The pod runs on.
+	sh(t.T, "systemctl", "stop", "kubelet")
+}
+
+// kubeletReturns is a kubelet that was away while the driver was upgraded.
+func kubeletReturns(t guest) {
+	id, devices := running(t.T)
+	sh(t.T, "systemctl", "start", "kubelet")
+	registered(t.T)
+	again, same := running(t.T)
+	require.Equal(t, id, again, "the container was not started anew")
+	require.Equal(t, devices, same)
+	holds(t.T, look(t.T, id), podCards(t.T)...)
+}
+
+// podWaits restarts the pod's container while there is no driver: it does not
+// run until there is one again, and the kubelet is told why.
+func podWaits(t guest) {
+	before := processes(t.T)
+	first, devices := running(t.T)
+	unloadDriver(t.T)
+	saying(t.T, notLoaded)
+	since := strings.TrimSpace(sh(t.T, "date", "+%Y-%m-%d %H:%M:%S"))
+	_, err := runtime(t.T).StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: first})
+	require.NoError(t, err)
+	eventually(t.T, "the kubelet is told why the container waits", func(ctx context.Context) error {
+		log, err := try(ctx, "journalctl", "--no-pager", "-o", "cat", "-u", "kubelet", "--since", since)
+		if err == nil && !strings.Contains(log, "the container waits for its GPU "+devices[0]+": the driver is not-loaded") {
+			err = errors.New("its log does not say so")
+		}
+		return err
+	})
+	loadDriver(t.T)
+	served(t.T, newDriver)
+	second, same := running(t.T)
+	require.NotEqual(t, first, second)
+	require.Equal(t, devices, same)
+	holds(t.T, look(t.T, second), podCards(t.T)...)
+	require.Equal(t, before, processes(t.T))
 }
 
 // remembered is where the first boot leaves what the pod was allocated.
@@ -84,13 +125,17 @@ func registered(t *testing.T) {
 func running(t *testing.T) (id string, devices []string) {
 	t.Helper()
 	eventually(t, "the pod's container runs", func(ctx context.Context) error {
-		c, err := harness.Container(ctx, podName, "main")
+		all, err := harness.Containers(ctx)
 		if err != nil {
 			return err
 		}
-		if c.GetState() != cri.ContainerState_CONTAINER_RUNNING {
-			return fmt.Errorf("it is %s", c.GetState())
+		i := slices.IndexFunc(all, func(c *cri.Container) bool {
+			return c.GetLabels()["io.kubernetes.pod.name"] == podName && c.GetState() == cri.ContainerState_CONTAINER_RUNNING
+		})
+		if i < 0 {
+			return errors.New("none of it runs")
 		}
+		c := all[i]
 		id = c.GetId()
 		devices, err = harness.Allocated(c.GetLabels()["io.kubernetes.pod.uid"], "main", "nvidia.com/gpu")
 		if err == nil && len(devices) != 1 {

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds whatever is waited for; emulation is slow.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if _, err := os.Stat(layout.Payload); err != nil {
