@@ -85,6 +85,13 @@ test-e2e: build ## the tests on the real stack; needs root
 	@$(SAY) "test: a Debian image, and the driver's user space"; hack/fetch-image.sh; hack/fetch-driver.sh
 	@$(SAY) "test: real stack"; $(GOTEST) -tags e2e -count=1 -p 1 -timeout 30m ./test/e2e ./test/demo ./test/peer
 
+.PHONY: test-vm
+test-vm: build ## a node in a virtual machine: systemd, cgroup v2, a driver module; needs root
+	@$(SAY) "test-vm: packages"; hack/install-deps.sh vm
+	@hack/build-tools.sh containerd kubelet
+	@CGO_ENABLED=0 $(GO) test -c -tags e2e -trimpath -ldflags "-s -w" -o bin/test/vm-guest.test ./test/vm/guest
+	@$(SAY) "test-vm"; $(GOTEST) -tags e2e -count=1 -timeout 25m ./test/vm
+
 CHAOS ?= -for 10m -containers 500 -faults 100
 .PHONY: chaos
 chaos: build ## pods with GPUs while the node is killed, stopped, filled and cut short (CHAOS="-for 1m -seed 7")

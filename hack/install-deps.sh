@@ -1,13 +1,15 @@
 #!/bin/sh
-# Installs the Debian packages that a target needs: install-deps.sh demo|test.
+# Installs the Debian packages that a target needs: install-deps.sh demo|test|vm.
 # Packages that are there are left alone, and when all are, nothing is done.
 set -eu
 
 common="gcc libc6-dev runc iproute2 util-linux busybox-static debootstrap containernetworking-plugins python3"
+vm="qemu-system-x86 e2fsprogs"
 case "${1:-}" in
 demo) packages=$common ;;
-test) packages="$common etcd-server podman crun" ;;
-*) echo "usage: $0 demo|test" >&2; exit 2 ;;
+test) packages="$common $vm etcd-server podman crun" ;;
+vm) packages="$common $vm" ;;
+*) echo "usage: $0 demo|test|vm" >&2; exit 2 ;;
 esac
 
 missing=

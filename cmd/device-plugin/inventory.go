@@ -53,7 +53,8 @@ type look struct {
 	NotReady string `json:"notReady,omitempty"`
 	// Driver is how far the driver could be reached.
 	Driver device.Driver `json:"driver"`
-	// Nodes are the device nodes that are missing and could not be made.
+	// Nodes are the device nodes that are missing or lack their link, and could
+	// not be made.
 	Nodes []devnodes.Problem `json:"nodes,omitempty"`
 }
 
@@ -164,6 +165,12 @@ func (p *publisher) pass(ctx context.Context, found look) look {
 	found.NotReady = ""
 	result, err := specgen.Generate(ctx, p.monitor.Apply(p.raw), p.cfg.specgen())
 	if err == nil {
+		// Before the first container can be given one of the nodes.
+		for _, problem := range devnodes.Link(p.cfg.Roots(), result.Report.Present()) {
+			if !slices.Contains(found.Nodes, problem) {
+				found.Nodes = append(slices.Clip(found.Nodes), problem)
+			}
+		}
 		err = p.publish(result)
 	}
 	switch driver := p.raw.Driver; {
@@ -236,7 +243,7 @@ func (p *publisher) remember(found look) {
 	p.mu.Unlock()
 	for _, n := range found.Nodes {
 		if !slices.Contains(before.Nodes, n) {
-			p.log.WithField("node", n.Node).Warnf("device node is missing: %s", n.Why)
+			p.log.WithField("node", n.Node).Warnf("device node is not as it should be: %s", n.Why)
 		}
 	}
 	switch {

@@ -13,6 +13,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakekubelet"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
@@ -178,6 +179,9 @@ func TestAContainerStartsOnlyWhileNRIGPUIsConnected(t *testing.T) {
 	requireHeld("does not exist")
 	nri := n.startNRIGPU(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	requireHeld("NOT_SERVING")
+	n.plugin.SetDevices(resources.Resource{Name: testResource}, device.Inventory{Driver: device.Driver{State: device.DriverNotLoaded, Reason: "load it"}})
+	require.EqualError(t, start(), "rpc error: code = Unavailable desc = the container waits for its GPU GPU-0: the driver is not-loaded: load it; the kubelet tries again by itself")
+	n.plugin.SetDevices(offer(gpus(1)), gpus(1))
 	nri.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
 	require.NoError(t, start())
 	nri.stop()

@@ -40,7 +40,7 @@ func (g gate) check(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("nri-gpu cannot be asked on %q: %s", g.socket, status.Convert(err).Message())
 	case answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING:
-		return fmt.Errorf("nri-gpu runs and is not connected to the container runtime (health %s)", answer.GetStatus())
+		return fmt.Errorf("nri-gpu runs and is not ready: it is not connected to the container runtime, or has nothing to give (health %s)", answer.GetStatus())
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (s *service) GetPreferredAllocation(_ context.Context, req *pluginapi.Prefe
 
 // PreStartContainer holds a container back while nri-gpu is not connected to
 // the runtime: the kubelet shows the error in the pod's events and tries again.
-func (s *service) PreStartContainer(ctx context.Context, _ *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+func (s *service) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	nri := s.plugin.cfg.NRI
 	if nri == nil {
 		return &pluginapi.PreStartContainerResponse{}, nil
@@ -96,13 +96,20 @@ func (s *service) PreStartContainer(ctx context.Context, _ *pluginapi.PreStartCo
 	err := gate{nri.HealthSocket}.check(ctx)
 	s.plugin.metrics.prestarts.WithLabelValues(result(err)).Inc()
 	if err != nil {
-		return nil, status.Error(codes.Unavailable, notConnected(err))
+		return nil, status.Error(codes.Unavailable, s.held(err, req.GetDevicesIds()))
 	}
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
 
-// notConnected is what `kubectl describe pod` shows.
-func notConnected(err error) string {
+// held is what `kubectl describe pod` shows. nri-gpu serves nothing while the
+// driver does not: then that is the reason, which the devices have.
+func (s *service) held(err error, ids []string) string {
+	snap := s.plugin.list.load()
+	for _, id := range ids {
+		if h, listed := snap.health[id]; listed && !h.Healthy {
+			return fmt.Sprintf("the container waits for its GPU %s: %s; the kubelet tries again by itself", id, h.Reason)
+		}
+	}
 	return fmt.Sprintf("the container waits for nri-gpu, which gives it its GPU: %v; "+
 		"look at nri-gpu on this node (journalctl -u nri-gpu, or its pod's log); the kubelet tries again by itself", err)
 }

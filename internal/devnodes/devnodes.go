@@ -3,9 +3,9 @@
 // The kernel module creates none of them by itself: nvidia-modprobe or the
 // first CUDA process does, often later than the first pod. Numbers come from
 // the running kernel (/proc/devices), never from a file that was written
-// before. For every node there is also a link /dev/char/MAJOR:MINOR: runc hands
-// systemd device rules by that path, and without it `systemctl daemon-reload`
-// takes the card away from running containers.
+// before; a node that an earlier load of the module left with other numbers is
+// replaced. For every node there is also a link /dev/char/MAJOR:MINOR
+// (link.go): without it systemd takes the card from running containers.
 package devnodes
 
 import (
@@ -64,8 +64,9 @@ type node struct {
 	mode   uint32
 }
 
-// Ensure makes the nodes of an inventory that are missing below the dev root,
-// and the links in /dev/char. A node that exists is left as it is.
+// Ensure makes the nodes of an inventory that are missing below the dev root or
+// have numbers of another load of the module, and the links in /dev/char. A node
+// that is right is left as it is, whoever made it.
 func Ensure(r roots.Roots, inv device.Inventory) Result {
 	majors := readMajors(r)
 	var res Result
@@ -106,21 +107,21 @@ func wanted(inv device.Inventory) []node {
 
 func ensure(r roots.Roots, majors Majors, n node) (created bool, why string) {
 	path := r.DevPath(n.path)
-	info, err := os.Lstat(path)
+	major, loaded := majors.of(n.driver)
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
 	switch {
-	case err == nil && info.Mode()&fs.ModeCharDevice == 0:
+	case err == nil && st.Mode&unix.S_IFMT != unix.S_IFCHR:
 		return false, fmt.Sprintf("%s is not a character device; remove it", path)
-	case err == nil:
+	case err == nil && (!loaded || st.Rdev == unix.Mkdev(major, uint32(n.minor))):
 		return false, link(r, path)
-	case !errors.Is(err, fs.ErrNotExist):
-		return false, err.Error()
-	}
-	major, ok := majors.of(n.driver)
-	if !ok {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return false, fmt.Sprintf("%s: %v", path, err)
+	case !loaded:
 		return false, fmt.Sprintf("it does not exist, and the kernel module that owns it (%s) is not loaded; load it with `modprobe %s`", n.driver, module(n.driver))
 	}
 	if err := mknod(path, major, n); err != nil {
-		return false, fmt.Sprintf("it does not exist and cannot be made: %v", err)
+		return false, fmt.Sprintf("it does not exist, or has numbers of another load of the module, and cannot be made: %v", err)
 	}
 	return true, link(r, path)
 }
@@ -132,35 +133,29 @@ func module(driver string) string {
 	return "nvidia"
 }
 
+// mknod makes a node whole before it has its name, in the place of one that may
+// be there.
 func mknod(path string, major uint32, n node) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mknod(path, unix.S_IFCHR|n.mode, int(unix.Mkdev(major, uint32(n.minor)))); err != nil && !errors.Is(err, fs.ErrExist) {
+	draft := draftOf(path)
+	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Chmod(path, fs.FileMode(n.mode)) // mknod applies the umask
+	if err := unix.Mknod(draft, unix.S_IFCHR|n.mode, int(unix.Mkdev(major, uint32(n.minor)))); err != nil {
+		return err
+	}
+	if err := os.Chmod(draft, fs.FileMode(n.mode)); err != nil { // mknod applies the umask
+		return err
+	}
+	return os.Rename(draft, path)
 }
 
-// link makes /dev/char/MAJOR:MINOR for a node; a link or node that is there
-// already is left alone.
-func link(r roots.Roots, path string) string {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return err.Error()
-	}
-	char := r.DevPath(fmt.Sprintf("/dev/char/%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)))
-	target, err := filepath.Rel(filepath.Dir(char), path)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(char), 0o755)
-	}
-	if err == nil {
-		err = os.Symlink(target, char)
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Sprintf("its link %s cannot be made: %v; without it systemd may take the card from running containers at a reload", char, err)
-	}
-	return ""
+// draftOf is the name that a node or link has until it is whole. It starts with
+// a dot, so that no pattern of device names finds it.
+func draftOf(path string) string {
+	return filepath.Join(filepath.Dir(path), ".nri-gpu-"+filepath.Base(path))
 }
 
 // Majors maps a character driver's name in /proc/devices to its major.

@@ -85,6 +85,35 @@ func TestAFileInThePlaceOfANodeIsAProblemAndIsLeftAlone(t *testing.T) {
 	require.Equal(t, "mine", string(data))
 }
 
+// A module that is loaded again may get another major, where it does not have a
+// fixed one.
+func TestANodeOfAnEarlierLoadIsReplacedAndARightOneIsNot(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	r := tree(t, loaded)
+	require.Empty(t, devnodes.Ensure(r, inventory()).Problems)
+	require.NoError(t, os.Chmod(r.DevPath("/dev/nvidia0"), 0o660))
+	require.NoError(t, os.WriteFile(r.Proc("devices"), []byte("Character devices:\n195 nvidia\n507 nvidia-uvm\n"), 0o644))
+	res := devnodes.Ensure(r, inventory())
+	require.Equal(t, []string{"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}, res.Created)
+	require.Empty(t, res.Problems)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(r.DevPath("/dev/nvidia-uvm-tools"), &st))
+	require.Equal(t, unix.Mkdev(507, 1), st.Rdev)
+	require.EqualValues(t, 0o666, st.Mode&0o777)
+	target, err := os.Readlink(r.DevPath("/dev/char/507:1"))
+	require.NoError(t, err)
+	require.Equal(t, "../nvidia-uvm-tools", target)
+	info, err := os.Stat(r.DevPath("/dev/nvidia0"))
+	require.NoError(t, err)
+	require.EqualValues(t, 0o660, info.Mode().Perm(), "an administrator's mode stays")
+	entries, err := os.ReadDir(r.DevPath("/dev"))
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.NotEqual(t, '.', rune(e.Name()[0]), "a draft is left: %s", e.Name())
+	}
+}
+
 // requireRoot fails, and does not skip: making a node is what is tested.
 func requireRoot(t *testing.T) {
 	t.Helper()

@@ -47,6 +47,17 @@ type Report struct {
 	Unserved string `json:"unserved,omitempty"`
 }
 
+// Present lists the nodes that were found, each of which a container may get.
+func (r *Report) Present() []string {
+	var out []string
+	for _, n := range r.Nodes {
+		if n.Found {
+			out = append(out, n.Path)
+		}
+	}
+	return out
+}
+
 // Node is one device node that was looked for.
 type Node struct {
 	Path  string `json:"path"`

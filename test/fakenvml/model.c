@@ -105,6 +105,7 @@ static void apply(struct json *root)
 	copy(model.driver_version, sizeof model.driver_version, json_text(root, "driver_version", "535.309.01"));
 	model.cuda_version = (int)json_number(root, "cuda_version", 12020);
 	model.devnodes = strcmp(json_text(root, "visibility", "all"), "devnodes") == 0;
+	model.kernel = (int)json_number(root, "kernel", 0);
 	model.count = 0;
 	for (const struct json *d = devices ? devices->child : NULL; d && model.count < MAX_DEVICES; d = d->next) {
 		load_card(&model.cards[model.count], d, model.count);
@@ -175,4 +176,21 @@ struct model *model_refresh(void)
 	if (driver && *driver)
 		copy(model.driver_version, sizeof model.driver_version, driver);
 	return &model;
+}
+
+enum kernel model_kernel(const struct model *m)
+{
+	char line[256] = "", want[64];
+	FILE *f;
+
+	if (!m->kernel)
+		return KERNEL_OK;
+	f = fopen("/proc/driver/nvidia/version", "re");
+	if (!f)
+		return KERNEL_ABSENT;
+	if (!fgets(line, sizeof line, f))
+		line[0] = '\0';
+	fclose(f);
+	snprintf(want, sizeof want, " %s ", m->driver_version);
+	return strstr(line, want) ? KERNEL_OK : KERNEL_OTHER_VERSION;
 }

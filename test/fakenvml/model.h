@@ -47,6 +47,7 @@ struct model {
 	char driver_version[32];
 	int cuda_version;
 	int devnodes; /* only cards that this process may open are visible */
+	int kernel;   /* the kernel module must be loaded, and of this version */
 	int count;
 	struct card cards[MAX_DEVICES];
 };
@@ -54,5 +55,10 @@ struct model {
 /* model_refresh reads the configuration again when it changed; the caller
  * holds the lock. */
 struct model *model_refresh(void);
+
+enum kernel { KERNEL_OK, KERNEL_ABSENT, KERNEL_OTHER_VERSION };
+
+/* model_kernel compares the library with the module that is loaded. */
+enum kernel model_kernel(const struct model *m);
 
 #endif

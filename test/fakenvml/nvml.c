@@ -34,6 +34,11 @@ static nvmlReturn_t init(const char *name)
 	nvmlReturn_t r = enter(name, NULL, 0);
 	if (r != NVML_SUCCESS)
 		return r;
+	switch (model_kernel(model_refresh())) {
+	case KERNEL_ABSENT: return leave(NVML_ERROR_DRIVER_NOT_LOADED);
+	case KERNEL_OTHER_VERSION: return leave(NVML_ERROR_LIB_RM_VERSION_MISMATCH);
+	case KERNEL_OK: break;
+	}
 	users(+1);
 	return leave(NVML_SUCCESS);
 }

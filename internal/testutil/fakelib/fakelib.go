@@ -37,14 +37,17 @@ func Build(ctx context.Context, out string) error {
 type Config map[string]any
 
 // Load reads a profile.
-func Load(name string) (Config, error) {
-	data, err := os.ReadFile(Profile(name))
+func Load(name string) (Config, error) { return Read(Profile(name)) }
+
+// Read reads a machine from a file of any place.
+func Read(path string) (Config, error) {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	var c Config
 	if err := json.Unmarshal(data, &c); err != nil {
-		return nil, fmt.Errorf("profile %q: %w", name, err)
+		return nil, fmt.Errorf("fake machine %s: %w", path, err)
 	}
 	return c, nil
 }
