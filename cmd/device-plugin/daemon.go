@@ -15,6 +15,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/flock"
 	"github.com/nri-gpu/nri-gpu/internal/health"
 	"github.com/nri-gpu/nri-gpu/internal/httpserve"
+	"github.com/nri-gpu/nri-gpu/internal/mps"
 	"github.com/nri-gpu/nri-gpu/internal/version"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
@@ -29,6 +30,7 @@ type daemon struct {
 	monitor   *health.Monitor
 	config    *configuration
 	api       *api
+	sharer    *sharer
 	web       *httpserve.Server
 }
 
@@ -61,9 +63,11 @@ func runLocked(ctx context.Context, cfg settings, lock *flock.Lock, log *logrus.
 	if err := d.makePlugins(metrics); err != nil {
 		return err
 	}
+	wake := dirwatch.NewWaker()
+	d.sharer = newSharer(&d.cfg, wake.Wake, log)
 	d.publisher = &publisher{
 		cfg: cfg, discoverer: discoverer, monitor: d.monitor, config: d.config, api: d.api, offer: d.plugins.offer, metrics: metrics, log: log,
-		wake: dirwatch.NewWaker(), now: look{NotReady: "the node's GPUs were not looked for yet"},
+		sharer: d.sharer, wake: wake, now: look{NotReady: "the node's GPUs were not looked for yet"},
 	}
 	if d.web, err = httpserve.Listen(ctx, httpserve.Options{
 		Address: cfg.ListenAddress, NotReady: d.notReady, Metrics: metrics.registry, State: d.state,
@@ -120,6 +124,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	})
 	parts.Go(func() { d.publisher.run(ctx) })
 	parts.Go(func() { d.plugins.run(ctx) })
+	parts.Go(func() { d.sharer.run(ctx) })
 	for _, part := range d.api.parts(d.config, d.publisher.wake.Wake, d.log) {
 		parts.Go(func() { part(ctx) })
 	}
@@ -159,13 +164,15 @@ type debugState struct {
 	Configuration configurationState   `json:"configuration"`
 	// Labels has one for each place that node labels are published in.
 	Labels []features.PlaceState `json:"labels,omitempty"`
+	// MPS has one for each resource that is shared by it.
+	MPS []mps.Status `json:"mps,omitempty"`
 }
 
 func (d *daemon) state() any {
 	reasons := d.notReady()
 	return debugState{
 		Version: version.String(), Ready: len(reasons) == 0, Reasons: reasons, Injection: d.cfg.Injection,
-		Node: d.publisher.last(), Plugins: d.plugins.state(), Health: d.monitor.State(), Configuration: d.config.last(), Labels: d.api.state(),
+		Node: d.publisher.last(), Plugins: d.plugins.state(), Health: d.monitor.State(), Configuration: d.config.last(), Labels: d.api.state(), MPS: d.sharer.state(),
 	}
 }
 

@@ -24,12 +24,16 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakehost"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakekubelet"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakelib"
+	"github.com/nri-gpu/nri-gpu/internal/testutil/fakemps"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakeroot"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
 
 // TestMain is also the NVML worker: the daemon runs its own program.
 func TestMain(m *testing.M) {
+	if code, ours := fakemps.Main(); ours {
+		os.Exit(code) //nolint:forbidigo // this process is one of the driver's programs
+	}
 	if len(os.Args) == 3 && os.Args[1] == nvml.WorkerCommand {
 		if err := nvml.Serve(os.Args[2], nvml.GPUDeadline, os.Stdin, os.Stdout); err != nil {
 			panic(err)

@@ -33,6 +33,7 @@ type publisher struct {
 	monitor    *health.Monitor
 	config     *configuration
 	api        *api
+	sharer     *sharer
 	// offer advertises devices whose specs are on disk.
 	offer   func(resources.Plan, device.Inventory)
 	metrics *metrics
@@ -164,7 +165,12 @@ func (p *publisher) blind(inv *device.Inventory) string {
 func (p *publisher) pass(ctx context.Context, found look) look {
 	found.NotReady = ""
 	result, err := specgen.Generate(ctx, p.monitor.Apply(p.raw), p.cfg.specgen())
+	cfg := p.config.load()
+	var plan resources.Plan
 	if err == nil {
+		plan = resources.Make(&result.Inventory, &cfg)
+		p.sharer.apply(&plan, result)
+		plan = resources.Make(&result.Inventory, &cfg) // with what MPS does not serve
 		// Before the first container can be given one of the nodes.
 		for _, problem := range devnodes.Link(p.cfg.Roots(), result.Report.Present()) {
 			if !slices.Contains(found.Nodes, problem) {
@@ -183,8 +189,6 @@ func (p *publisher) pass(ctx context.Context, found look) look {
 	case result.Report.Unserved != "":
 		found.NotReady = "no GPU can be served: " + result.Report.Unserved
 	}
-	cfg := p.config.load()
-	plan := resources.Make(&result.Inventory, &cfg)
 	p.config.problems(plan.Problems)
 	p.metrics.cards(result.Inventory)
 	p.api.health(p.judged, result.Inventory)

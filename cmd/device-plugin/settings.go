@@ -41,6 +41,9 @@ type settings struct {
 	// is watched that was not usable.
 	XIDPolicy   []string
 	HealthQuiet time.Duration
+	// MPSRoot is where MPS daemons have their directories; empty: in the state
+	// directory.
+	MPSRoot string
 	apiSettings
 	compat compat
 }
@@ -58,6 +61,8 @@ func (s *settings) addFlags(fs *pflag.FlagSet) {
 	config.AddEnvAlias(fs, "mig-strategy", "MIG_STRATEGY")
 	config.AddEnvAlias(fs, "shared-devices-allocation-policy", "SHARED_DEVICES_ALLOCATION_POLICY")
 	config.AddEnvAlias(fs, "config-file", "CONFIG_FILE")
+	fs.StringVar(&s.MPSRoot, "mps-root", "", "directory for the pipes of MPS daemons; empty: mps in the state directory")
+	config.AddEnvAlias(fs, "mps-root", "MPS_ROOT")
 	s.apiSettings.addFlags(fs)
 	s.compat.addFlags(fs)
 }
@@ -74,7 +79,7 @@ func (s *settings) Validate() error {
 		}
 	}
 	fault := func(key, rule string) { errs = append(errs, &config.Error{Source: "default", Key: key, Rule: rule}) }
-	for key, file := range map[string]string{"inventory": s.Inventory, "config-file": s.ConfigFile} {
+	for key, file := range map[string]string{"inventory": s.Inventory, "config-file": s.ConfigFile, "mps-root": s.MPSRoot} {
 		if file != "" && !filepath.IsAbs(file) {
 			fault(key, fmt.Sprintf("%q must be an absolute path", file))
 		}

@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
@@ -71,4 +74,21 @@ func (r *Result) removeStale(dir state.Dir) (removed bool, err error) {
 
 func kinds() []string {
 	return []string{cdi.KindGPU, cdi.KindDriver, cdi.KindGDS, cdi.KindGDRCopy, cdi.KindMOFED, cdi.KindNVSwitch, cdi.KindIMEX}
+}
+
+// Join adds edits to a card's own, of which some mounts are required.
+func (r *Result) Join(uuid string, edits specs.ContainerEdits, required []string) {
+	spec := r.Specs[cdi.KindGPU]
+	if spec == nil {
+		return
+	}
+	for i := range spec.Devices {
+		d := &spec.Devices[i]
+		if d.Name != cdi.DeviceName(uuid) {
+			continue
+		}
+		d.ContainerEdits = cdi.JoinEdits(d.ContainerEdits, edits)
+		d.ContainerEdits.Env = append(d.ContainerEdits.Env, edits.Env...)
+		d.Annotations = map[string]string{cdi.RequiredAnnotation: strings.Join(required, ":")}
+	}
 }

@@ -120,13 +120,17 @@ func volumeOver(c *api.Container, target string) (string, bool) {
 }
 
 // isSystemMount tells the mounts that the runtime makes for every container
-// (OCI's default file systems) by their type: a volume is a bind.
+// (OCI's default file systems) by their type: a volume is a bind. A pod's own
+// shared memory is one, too, of a directory of the runtime's.
 func isSystemMount(m *api.Mount) bool {
 	switch m.GetType() {
 	case "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2":
 		return true
 	case "tmpfs":
 		return m.GetDestination() == "/dev" || m.GetDestination() == "/dev/shm" || m.GetDestination() == "/run"
+	case "bind":
+		sandbox, base := path.Split(m.GetSource())
+		return m.GetDestination() == "/dev/shm" && base == "shm" && path.Base(path.Dir(path.Clean(sandbox))) == "sandboxes"
 	}
 	return false
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -303,4 +304,31 @@ func TestARestrictedNodeBecomesTheContainersUsers(t *testing.T) {
 			require.Zero(t, dev.GetUid().GetValue(), dev.GetPath())
 		}
 	}
+}
+
+// A card that is shared by MPS comes with shared memory of its daemon's.
+func TestThePodsOwnSharedMemoryIsNoVolume(t *testing.T) {
+	t.Parallel()
+	for source, volume := range map[string]bool{
+		"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/abc/shm": false, "/dev/shm": true, "/home/u/shm": true, "/sandboxes/shm": true,
+	} {
+		n := newNode(t)
+		n.Resolver = withShm{n.resolver}
+		c := container(gpu0)
+		c.Mounts = append(c.Mounts, &api.Mount{Destination: "/dev/shm", Type: "bind", Source: source})
+		d, err := n.Decide(pod(), c)
+		require.NoError(t, err)
+		require.Equal(t, volume, len(d.Skipped) > 0, source)
+	}
+}
+
+// withShm adds a mount to what is resolved.
+type withShm struct{ inject.Resolver }
+
+func (r withShm) Resolve(req cdi.Request) (*cdi.Injection, error) {
+	inj, err := r.Resolver.Resolve(req)
+	if err == nil {
+		inj.Mounts = append(inj.Mounts, oci.Mount{Source: "/run/mps/shm", Destination: "/dev/shm"})
+	}
+	return inj, err
 }

@@ -98,15 +98,15 @@ func (b *bench) stays(capacity, allocatable int64) {
 // Run runs every scenario against a version's manager.
 func Run(t *testing.T, create New) {
 	for name, scenario := range map[string]func(*bench){
-		"the kubelet restarts and replays its checkpoint":      checkpoint,
-		"the plugin is killed and starts again":                killed,
-		"the plugin stands still":                              paused,
-		"an update of the plugin overlaps with the old one":    overlap,
-		"the plugin's socket is removed":                       socketRemoved,
-		"every file of the directory is removed":               wiped,
-		"the kubelet's socket is there and nobody accepts":     slow,
-		"a card is sick, leaves, and comes back":               health,
-		"lists and allocations in random order":                interleavings,
+		"the kubelet restarts and replays its checkpoint":   checkpoint,
+		"the plugin is killed and starts again":             killed,
+		"the plugin stands still":                           paused,
+		"an update of the plugin overlaps with the old one": overlap,
+		"the plugin's socket is removed":                    socketRemoved,
+		"every file of the directory is removed":            wiped,
+		"the kubelet's socket is there and nobody accepts":  slow,
+		"a card is sick, leaves, and comes back":            health,
+		"lists and allocations in random order":             interleavings,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, create)
