@@ -3,6 +3,8 @@
 package guest
 
 import (
+	"path/filepath"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/nri-gpu/nri-gpu/test/harness"
@@ -62,7 +64,7 @@ func driverUpgraded(t guest) {
 	served(t.T, newDriver)
 	c := start(t.T, "upgraded", card(4))
 	holds(t.T, c.look(), 4)
-	files, err := harness.Exec(t.Context(), c.id, "/bin/busybox", "ls", libraries)
+	files, err := harness.Exec(t.Context(), c.id, "/bin/busybox", "ls", filepath.Dir(filepath.Dir(libraries)))
 	require.NoError(t, err)
 	require.Contains(t, files, "libcuda.so."+newDriver)
 	require.NotContains(t, files, oldDriver)
