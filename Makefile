@@ -70,9 +70,9 @@ uninstall: ## remove them, and all that they wrote
 ##@ Check it
 
 .PHONY: test
-test: ## all tests: lint, unit, in-process runtime, fake kubelet, real stack
+test: ## all tests: lint, unit, in-process runtime, fake kubelet, real stack, virtual machine
 	@$(SAY) "test: packages"; hack/install-deps.sh test
-	@$(MAKE) lint test-unit test-e2e
+	@MAKE=$(MAKE) hack/stages.sh lint test-unit test-e2e test-judge test-chaos test-vm
 
 .PHONY: test-unit
 test-unit: build ## the quick tests, with the race detector
@@ -91,6 +91,18 @@ test-vm: build ## a node in a virtual machine: systemd, cgroup v2, a driver modu
 	@hack/build-tools.sh containerd kubelet
 	@CGO_ENABLED=0 $(GO) test -c -tags e2e -trimpath -ldflags "-s -w" -o bin/test/vm-guest.test ./test/vm/guest
 	@$(SAY) "test-vm"; $(GOTEST) -tags e2e -count=1 -timeout 25m ./test/vm
+
+# The judges are modules of their own, each with a Kubernetes of its own.
+JUDGES := k137 k134
+.PHONY: test-judge
+test-judge: build-device-plugin ## the device plugin against the kubelet's own device manager, of two versions
+	@for j in $(JUDGES); do $(SAY) "test: judge $$j"; \
+		hack/progress.sh env CGO_ENABLED=0 $(GO) -C test/judge/$$j test -trimpath -c -o "$(CURDIR)/bin/test/judge-$$j" . && \
+		NRI_GPU_BIN="$(CURDIR)/bin" bin/test/judge-$$j -test.timeout 5m -test.v 2>&1 | grep -E '^( *--- |PASS|FAIL|ok|panic|.*seed|.*allocations| *Error)' || exit 1; done
+
+.PHONY: test-chaos
+test-chaos: ## a short chaos
+	@$(MAKE) chaos CHAOS="-for 90s -faults 20"
 
 CHAOS ?= -for 10m -containers 500 -faults 100
 .PHONY: chaos

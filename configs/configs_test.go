@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-gpu/nri-gpu/internal/config"
+	"github.com/nri-gpu/nri-gpu/internal/nvidiaconfig"
+	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi/hookargs"
 )
@@ -31,8 +33,20 @@ func checks() map[string]func(*testing.T, string) {
 		"pods/*.yaml":               pod,
 		"cdi/*.json":                spec,
 		"systemd/*.service":         unit,
+		"sharing/*.yaml":            sharing,
 		"*.yaml":                    settings,
 	}
+}
+
+// sharing is read as the device plugin reads it, with nothing ignored.
+func sharing(t *testing.T, path string) {
+	t.Helper()
+	f, err := nvidiaconfig.Decode(read(t, path))
+	require.NoError(t, err)
+	cfg, ignored, err := f.Apply(resources.Config{Whole: "nvidia.com/gpu", MIG: resources.MIGNone})
+	require.NoError(t, err)
+	require.Empty(t, ignored)
+	require.NotEmpty(t, cfg.Shares)
 }
 
 func TestEveryFileIsHeldToAccount(t *testing.T) {

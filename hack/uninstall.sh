@@ -10,6 +10,7 @@ fi
 for f in \
 	/etc/systemd/system/nri-gpu.service /etc/systemd/system/gpu-device-plugin.service \
 	/usr/local/bin/gpuctl /usr/local/lib/nri-gpu /etc/nri-gpu \
+	/etc/kubernetes/node-feature-discovery/features.d/nri-gpu \
 	/var/run/cdi/nri-gpu.io-gpu.json /var/run/nri-gpu /var/lib/nri-gpu; do
 	if [ -e "$dest$f" ] || [ -L "$dest$f" ]; then
 		rm -rf -- "$dest$f"

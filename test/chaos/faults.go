@@ -62,7 +62,7 @@ func (n *faults) next(ctx context.Context) error {
 	case 3, 4:
 		name, err = n.pause(ctx, n.pick())
 	case 5:
-		name, err = n.fill(ctx)
+		name, err = "fill the state directory", n.fill(ctx)
 	case 6:
 		name, err = n.truncate()
 	case 7:
@@ -102,12 +102,11 @@ func (n *faults) pause(ctx context.Context, p part) (string, error) {
 }
 
 // fill leaves no room in the state directory, which is a file system of its own.
-func (n *faults) fill(ctx context.Context) (string, error) {
-	const name = "fill the state directory"
+func (n *faults) fill(ctx context.Context) error {
 	file := filepath.Join(string(n.stack.Node.State), "..fill")
 	f, err := os.Create(file)
 	if err != nil {
-		return name, err
+		return err
 	}
 	block := bytes.Repeat([]byte{0xff}, 1<<16)
 	for err == nil { // until there is no room
@@ -115,7 +114,7 @@ func (n *faults) fill(ctx context.Context) (string, error) {
 	}
 	_ = f.Close() // it could not take all
 	waitErr := wait(ctx, pauseLeast)
-	return name, errors.Join(waitErr, os.Remove(file))
+	return errors.Join(waitErr, os.Remove(file))
 }
 
 // stateFiles are the files that the daemons share.

@@ -21,10 +21,15 @@ const Resource = "nvidia.com/gpu"
 
 // Manager is a kubelet's device manager, in words that no version changes.
 type Manager interface {
+	Pods
 	// Stop ends it as a kubelet that is stopped does.
 	Stop() error
 	// Capacity is that of Resource.
 	Capacity() (capacity, allocatable int64)
+}
+
+// Pods are the calls about one pod.
+type Pods interface {
 	// Allocate admits the only container of a pod.
 	Allocate(pod string, devices int) error
 	// Devices lists what the pod was allocated, sorted.
@@ -85,18 +90,20 @@ func (b *bench) waits(capacity, allocatable int64) {
 	}
 }
 
-// stays checks that nothing changes for longer than the plugin takes to notice.
-func (b *bench) stays(capacity, allocatable int64) {
+// stays checks that every card may be allocated, and that nothing changes for
+// longer than the plugin takes to notice.
+func (b *bench) stays() {
 	b.t.Helper()
-	b.waits(capacity, allocatable)
+	b.waits(cards, cards)
 	require.Never(b.t, func() bool {
 		c, a := b.manager.Capacity()
-		return c != capacity || a != allocatable
+		return c != cards || a != cards
 	}, 4*time.Second, 20*time.Millisecond, "it changed; the plugin's log:\n%s", b.log())
 }
 
 // Run runs every scenario against a version's manager.
 func Run(t *testing.T, create New) {
+	t.Helper()
 	for name, scenario := range map[string]func(*bench){
 		"the kubelet restarts and replays its checkpoint":   checkpoint,
 		"the plugin is killed and starts again":             killed,
@@ -145,7 +152,7 @@ func killed(b *bench) {
 		b.start()
 		b.waits(cards, cards)
 	}
-	b.stays(cards, cards)
+	b.stays()
 }
 
 func paused(b *bench) {
@@ -153,15 +160,15 @@ func paused(b *bench) {
 	b.restart() // it is not there when the kubelet starts
 	b.waits(0, 0)
 	b.signal(syscall.SIGCONT)
-	b.stays(cards, cards)
+	b.stays()
 }
 
 func overlap(b *bench) {
 	for range 3 {
 		b.start()
-		b.stays(cards, cards)
+		b.stays()
 		b.endFirst(syscall.SIGTERM)
-		b.stays(cards, cards)
+		b.stays()
 	}
 }
 
@@ -178,7 +185,7 @@ func socketRemoved(b *bench) {
 	require.Len(b.t, before, 1)
 	require.NoError(b.t, os.Remove(before[0]))
 	require.Eventually(b.t, func() bool { now := ours(b); return len(now) == 1 && now[0] != before[0] }, 20*time.Second, 5*time.Millisecond)
-	b.stays(cards, cards)
+	b.stays()
 	require.NoError(b.t, b.manager.Allocate("a", 1))
 }
 
@@ -191,7 +198,7 @@ func wiped(b *bench) {
 		require.NoError(b.t, os.RemoveAll(e))
 	}
 	b.manager = b.create(b.t)
-	b.stays(cards, cards)
+	b.stays()
 	require.NoError(b.t, b.manager.Allocate("b", cards))
 }
 
@@ -205,7 +212,7 @@ func slow(b *bench) {
 	require.Never(b.t, func() bool { return len(b.running) == 0 }, 2*time.Second, 100*time.Millisecond)
 	require.NoError(b.t, syscall.Close(fd))
 	b.manager = b.create(b.t)
-	b.stays(cards, cards)
+	b.stays()
 }
 
 func health(b *bench) {
@@ -241,51 +248,12 @@ func interleavings(b *bench) {
 	stop, changed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(changed)
-		random := rand.New(rand.NewPCG(seed, 2))
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			inv := b.inv
-			inv.GPUs = nil
-			for _, g := range b.inv.GPUs {
-				switch random.IntN(4) {
-				case 0:
-					g.Health = device.Health{Reason: "sick"}
-				case 1:
-					continue // gone
-				}
-				inv.GPUs = append(inv.GPUs, g)
-			}
-			b.write(inv)
-		}
+		b.churn(rand.New(rand.NewPCG(seed, 2)), stop)
 	}()
 	var pods []string
 	errs := map[bool]int{}
 	for n := range operations {
-		switch random.IntN(5) {
-		case 0, 1:
-			pod := fmt.Sprintf("p%d", n)
-			err := b.manager.Allocate(pod, 1+random.IntN(2))
-			errs[err == nil]++
-			if err == nil {
-				pods = append(pods, pod)
-			}
-		case 2:
-			b.manager.Capacity()
-		case 3:
-			if len(pods) > 0 {
-				b.manager.Status(pods[random.IntN(len(pods))])
-			}
-		case 4:
-			if len(pods) > 0 {
-				i := random.IntN(len(pods))
-				b.manager.Forget(pods[i])
-				pods = slices.Delete(pods, i, i+1)
-			}
-		}
+		pods = b.operate(random, n, pods, errs)
 	}
 	close(stop)
 	<-changed
@@ -293,4 +261,54 @@ func interleavings(b *bench) {
 	require.NotZero(b.t, errs[true], errors.New("nothing was ever allocated"))
 	b.write(b.inv)
 	b.waits(cards, cards)
+}
+
+// churn writes one list after the other until it is stopped.
+func (b *bench) churn(random *rand.Rand, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		inv := b.inv
+		inv.GPUs = nil
+		for _, g := range b.inv.GPUs {
+			switch random.IntN(4) {
+			case 0:
+				g.Health = device.Health{Reason: "sick"}
+			case 1:
+				continue // gone
+			}
+			inv.GPUs = append(inv.GPUs, g)
+		}
+		b.write(inv)
+	}
+}
+
+// operate makes one call of the kubelet's, and returns the pods that are there
+// then; errs counts allocations by whether they succeeded.
+func (b *bench) operate(random *rand.Rand, n int, pods []string, errs map[bool]int) []string {
+	what := random.IntN(5)
+	if what > 2 && len(pods) == 0 {
+		return pods
+	}
+	switch what {
+	case 0, 1:
+		pod := fmt.Sprintf("p%d", n)
+		err := b.manager.Allocate(pod, 1+random.IntN(2))
+		errs[err == nil]++
+		if err == nil {
+			pods = append(pods, pod)
+		}
+	case 2:
+		b.manager.Capacity()
+	case 3:
+		b.manager.Status(pods[random.IntN(len(pods))])
+	case 4:
+		i := random.IntN(len(pods))
+		b.manager.Forget(pods[i])
+		pods = slices.Delete(pods, i, i+1)
+	}
+	return pods
 }

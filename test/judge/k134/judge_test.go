@@ -71,7 +71,7 @@ func (m *manager) Allocate(name string, devices int) error {
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Limits: quantity, Requests: quantity}}}}}
 	p.UID, p.Name = types.UID(name), name
 	m.pods[name] = p
-	err := m.ManagerImpl.Allocate(context.Background(), p, &p.Spec.Containers[0], lifecycle.AddOperation)
+	err := m.ManagerImpl.Allocate(p, &p.Spec.Containers[0])
 	if err != nil {
 		delete(m.pods, name)
 	}
