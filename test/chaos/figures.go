@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,10 @@ type figures struct {
 	// again, and of whom.
 	slowest   time.Duration
 	slowestOf string
+	// orphans are shims without a container that a containerd left which was
+	// killed while it made a pod: it had not noted them yet, and nobody but it
+	// knows how to end them.
+	orphans int
 	// finals are pods that the kubelet refused for good, by cause.
 	finals map[string]int
 }
@@ -58,8 +63,8 @@ func (f *figures) String() string {
 	defer f.mu.Unlock()
 	var finals []string
 	for _, cause := range slices.Sorted(maps.Keys(f.finals)) {
-		finals = append(finals, fmt.Sprintf("%s:%d", cause, f.finals[cause]))
+		finals = append(finals, fmt.Sprintf("%s:%d", cmp.Or(cause, "Error"), f.finals[cause]))
 	}
-	return fmt.Sprintf("chaos: containers=%d faults=%d violations=%d slowest_recovery=%s(%s) kubelet_finals=%s",
-		f.containers, f.faults, len(f.violations), f.slowest.Round(10*time.Millisecond), f.slowestOf, strings.Join(finals, ","))
+	return fmt.Sprintf("chaos: containers=%d faults=%d violations=%d slowest_recovery=%s(%s) kubelet_finals=%s containerd_orphans=%d",
+		f.containers, f.faults, len(f.violations), f.slowest.Round(10*time.Millisecond), f.slowestOf, strings.Join(finals, ","), f.orphans)
 }

@@ -164,6 +164,9 @@ func leftovers(ctx context.Context, s *stack.Stack, f *figures) {
 	if err != nil && ctx.Err() == nil {
 		f.violate("left behind: %v", err)
 	}
+	f.mu.Lock()
+	f.orphans = len(harness.Shims())
+	f.mu.Unlock()
 	inv, err := published(s)
 	if err != nil || len(inv.GPUs) != 8 {
 		f.violate("the inventory is not what it was: %d cards, %v", len(inv.GPUs), err)
@@ -180,7 +183,11 @@ func remains(s *stack.Stack) []string {
 		}
 	}
 	left = append(left, harness.MountsBelow("/var/lib/kubelet/pods")...)
-	left = append(left, harness.ProcessesNamed("containerd-shim")...)
+	for pid, below := range harness.Shims() {
+		if len(below) > 0 {
+			left = append(left, fmt.Sprintf("shim %s with %v", pid, below))
+		}
+	}
 	for _, p := range []*harness.Process{s.Node.NRI, s.Node.Plugin} {
 		if n := p.Descriptors(); n > maxDescriptors {
 			left = append(left, fmt.Sprintf("%s has %d descriptors open", p.Name, n))

@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -34,17 +33,53 @@ func MountsBelow(dir string) []string {
 	return out
 }
 
-// ProcessesNamed lists the processes of this world whose name starts so.
-func ProcessesNamed(prefix string) []string {
-	files, err := filepath.Glob("/proc/[0-9]*/comm")
+// Process numbers by their parent's, and what each is called.
+type processTree struct {
+	children map[string][]string
+	names    map[string]string
+}
+
+func readProcesses() processTree {
+	t := processTree{children: map[string][]string{}, names: map[string]string{}}
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return []string{err.Error()}
+		return t
 	}
-	var out []string
 	for _, f := range files {
-		if data, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(data), prefix) {
-			out = append(out, fmt.Sprintf("process %s %s", filepath.Base(filepath.Dir(f)), strings.TrimSpace(string(data))))
+		data, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended
 		}
+		// "pid (name) state ppid …", proc(5); a name may hold anything.
+		text := string(data)
+		open, closing := strings.Index(text, "("), strings.LastIndex(text, ")")
+		fields := strings.Fields(text[closing+1:])
+		if open < 0 || len(fields) < 2 {
+			continue
+		}
+		pid, parent := strings.TrimSpace(text[:open]), fields[1]
+		t.names[pid] = text[open+1 : closing]
+		t.children[parent] = append(t.children[parent], pid)
+	}
+	return t
+}
+
+// Shims lists the runtime's shims of this world, each with the names of the
+// processes below it.
+func Shims() map[string][]string {
+	t, out := readProcesses(), map[string][]string{}
+	for pid, name := range t.names {
+		if strings.HasPrefix(name, "containerd-shim") {
+			out[pid] = t.below(pid)
+		}
+	}
+	return out
+}
+
+func (t processTree) below(pid string) []string {
+	out := []string{}
+	for _, child := range t.children[pid] {
+		out = append(append(out, t.names[child]), t.below(child)...)
 	}
 	return out
 }
