@@ -102,7 +102,8 @@ func name(err error) string {
 // made makes the node of a card and opens it, as a process would that wants a
 // card which it was not given.
 func made(minor uint32) report.Node {
-	n := report.Node{Path: fmt.Sprintf("/tmp/made-nvidia%d", minor), Major: 195, Minor: minor}
+	// A second probe may look at the same time.
+	n := report.Node{Path: fmt.Sprintf("/tmp/made-%d-nvidia%d", os.Getpid(), minor), Major: 195, Minor: minor}
 	if err := unix.Mknod(n.Path, unix.S_IFCHR|0o666, int(unix.Mkdev(n.Major, minor))); err != nil && !errors.Is(err, unix.EEXIST) {
 		n.Open = "mknod: " + name(err)
 		return n
