@@ -129,7 +129,7 @@ func (p *publisher) look(ctx context.Context) look {
 		return found
 	}
 	p.raw = inv
-	if inv.Driver.State == device.DriverReady {
+	if inv.Driver.State == device.DriverReady && !inv.Driver.Absent {
 		nodes := devnodes.Ensure(p.cfg.Roots(), inv)
 		found.Nodes = nodes.Problems
 		for _, n := range nodes.Created {

@@ -47,6 +47,10 @@ type Driver struct {
 	// CUDAVersion is the newest CUDA version that the driver supports,
 	// "major.minor".
 	CUDAVersion string `json:"cudaVersion,omitempty"`
+	// Absent says that there is no driver to give: the devices of a described
+	// inventory have the nodes that it names, and nothing else goes in. It is for
+	// tests of whatever is around a device plugin.
+	Absent bool `json:"absent,omitempty"`
 	// Deaf says why XIDs are not heard of at the moment; empty when they are, or
 	// when no card reports any.
 	Deaf string `json:"deaf,omitempty"`
@@ -75,6 +79,9 @@ type GPU struct {
 	Index int `json:"index"`
 	// Minor is the N of /dev/nvidiaN.
 	Minor int `json:"minor"`
+	// Node, in a described inventory, is the path of its device node in place of
+	// /dev/nvidia<Minor>.
+	Node string `json:"node,omitempty"`
 	// PCIBusID is lower case with a domain of at least four digits, as sysfs
 	// names it: "0000:07:00.0".
 	PCIBusID string `json:"pciBusID"`

@@ -78,6 +78,10 @@ func Generate(ctx context.Context, inv device.Inventory, cfg Config) (*Result, e
 		return g.res, nil
 	}
 	g.gpuSpec()
+	if inv.Driver.Absent {
+		g.noDriver()
+		return g.res, nil
+	}
 	g.driverSpec()
 	g.extraSpecs()
 	return g.res, nil
@@ -152,6 +156,12 @@ func (g *generator) gpuSpec() {
 // gpuEdits are the nodes of a whole card.
 func (g *generator) gpuEdits(gpu *device.GPU) (specs.ContainerEdits, string) {
 	var edits specs.ContainerEdits
+	if gpu.Node != "" {
+		if !g.node(&edits, gpu.Node, gpu.UUID) {
+			return edits, "its device node is not usable: " + checkNode(g.cfg.Roots.DevPath(gpu.Node))
+		}
+		return edits, ""
+	}
 	if gpu.Minor < 0 {
 		return edits, "its device minor is not known, so its device node is not"
 	}
@@ -163,6 +173,13 @@ func (g *generator) gpuEdits(gpu *device.GPU) (specs.ContainerEdits, string) {
 		g.drmNodes(&edits, gpu)
 	}
 	return edits, ""
+}
+
+// noDriver is the driver of an inventory that has none: a variable, since a CDI
+// device may not be without edits.
+func (g *generator) noDriver() {
+	control := specs.Device{Name: cdi.DriverControl, ContainerEdits: specs.ContainerEdits{Env: []string{"NRI_GPU_DRIVER=absent"}}}
+	g.add(&specs.Spec{Kind: cdi.KindDriver, Devices: []specs.Device{control}})
 }
 
 // drmNodes are optional: a node without nvidia-drm has none.
