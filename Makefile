@@ -90,7 +90,7 @@ test-vm: build ## a node in a virtual machine: systemd, cgroup v2, a driver modu
 	@$(SAY) "test-vm: packages"; hack/install-deps.sh vm
 	@hack/build-tools.sh containerd kubelet
 	@CGO_ENABLED=0 $(GO) test -c -tags e2e -trimpath -ldflags "-s -w" -o bin/test/vm-guest.test ./test/vm/guest
-	@$(SAY) "test-vm"; $(GOTEST) -tags e2e -count=1 -timeout 25m ./test/vm
+	@$(SAY) "test-vm"; $(GOTEST) -tags e2e -count=1 -timeout 30m ./test/vm
 
 # The judges are modules of their own, each with a Kubernetes of its own.
 JUDGES := k137 k134

@@ -13,9 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gateTimeout bounds the question whether nri-gpu is ready. The kubelet allows
+// gateTimeout bounds the question whether nri-gpu is ready: a machine that is
+// busy takes its time, and a wrong "no" costs a pod ten seconds. The kubelet allows
 // PreStartContainer 30 s, and starts no other container of the pod meanwhile.
-const gateTimeout = 200 * time.Millisecond
+const gateTimeout = time.Second
 
 // gate asks nri-gpu's health service.
 type gate struct{ socket string }

@@ -6,7 +6,7 @@ state=/var/lib/nri-gpu-vm
 mkdir -p $state
 boot=$(($(cat $state/boot 2>/dev/null || echo 0) + 1))
 echo $boot >$state/boot
-/payload/guest.test -test.v=test2json -test.run "^TestBoot$boot\$" -test.timeout 15m
+/payload/guest.test -test.v=test2json -test.run "^TestBoot$boot\$" -test.timeout 20m
 status=$?
 echo "boot $boot ended with status $status"
 sync

@@ -20,7 +20,7 @@ import (
 
 // limit bounds all of the machine's life. Under emulation on two cores it takes
 // some minutes.
-const limit = 20 * time.Minute
+const limit = 25 * time.Minute
 
 func TestVM(t *testing.T) {
 	require.Zero(t, os.Geteuid(), "device nodes are packed into the machine's disk, which needs root")

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds whatever is waited for; emulation is slow.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	if _, err := os.Stat(layout.Payload); err != nil {
