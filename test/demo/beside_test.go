@@ -52,6 +52,8 @@ root = '`+dir+`/root'
 state = '`+dir+`/state'
 [grpc]
   address = '`+machineSocket+`'
+[plugins.'io.containerd.internal.v1.opt']
+  path = '`+dir+`/opt'
 `), 0o644))
 	cmd := exec.CommandContext(t.Context(), tool(t, "containerd"), "--config", config)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -104,7 +104,7 @@ func (c *ControlPlane) programs(dir string, tools Tools) []command {
 			name: "kube-controller-manager", path: tools.Path("kube-controller-manager"), within: time.Minute, ready: secure("https://127.0.0.1:10257/healthz"),
 			args: []string{
 				"--kubeconfig", c.Kubeconfig, "--leader-elect=false", "--controllers=*,-nodeipam", "--service-account-private-key-file", in("sa.key"),
-				"--use-service-account-credentials=false", "--bind-address", "127.0.0.1",
+				"--use-service-account-credentials=false", "--bind-address", "127.0.0.1", "--flex-volume-plugin-dir", in("volume-plugins"),
 			},
 		},
 		{
