@@ -151,7 +151,7 @@ func decode(data []byte, flags *resources.Config) (resources.Config, []string, e
 }
 
 func (c *configuration) fault(why string) {
-	if why != c.state.Fault {
+	if why != c.state.Fault && c.state.Generation > 0 { // at the start it ends the program
 		c.log.Errorf("%s; the one before stays in force; correct it", why)
 	}
 	c.state.Fault = why

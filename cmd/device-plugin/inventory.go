@@ -57,6 +57,8 @@ type look struct {
 	// Nodes are the device nodes that are missing or lack their link, and could
 	// not be made.
 	Nodes []devnodes.Problem `json:"nodes,omitempty"`
+	// published says whether the files say what was found.
+	published bool
 }
 
 // run looks until ctx ends: now and then, when a file of the administrator's
@@ -137,7 +139,7 @@ func (p *publisher) look(ctx context.Context) look {
 		}
 	}
 	found = p.pass(ctx, found)
-	p.metrics.looked(time.Since(begin), inv.Driver.State == device.DriverReady, found.NotReady == "")
+	p.metrics.looked(time.Since(begin), inv.Driver.State == device.DriverReady, found.published)
 	return found
 }
 
@@ -179,6 +181,7 @@ func (p *publisher) pass(ctx context.Context, found look) look {
 		}
 		err = p.publish(result)
 	}
+	found.published = err == nil
 	switch driver := p.raw.Driver; {
 	case err != nil:
 		found.NotReady = fmt.Sprintf("what the node has could not be published, and the kubelet's list stays as it is: %v", err)
