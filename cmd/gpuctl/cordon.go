@@ -15,42 +15,40 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/health"
 )
 
-// cordoning is what the two commands have in common.
-type cordoning struct {
-	config.Paths
-	reason string
-}
+// node is where the commands that are about this node find what it has.
+type node struct{ config.Paths }
 
 func newCordon() *cobra.Command {
-	var c cordoning
+	var n node
+	var reason string
 	cmd := cli.Prepare(&cobra.Command{
 		Use: "cordon UUID --reason TEXT", Short: "Take one card or MIG device out of use; what runs on it goes on",
 		Args: oneUUID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.reason == "" {
+			if reason == "" {
 				return cli.Usage("--reason says to others why the card is out of use; give one")
 			}
-			if err := c.change(args[0], func(all *health.Cordons) {
-				all.Cordoned[args[0]] = health.Cordon{Reason: c.reason, Since: time.Now().UTC()}
+			if err := n.change(args[0], func(all *health.Cordons) {
+				all.Cordoned[args[0]] = health.Cordon{Reason: reason, Since: time.Now().UTC()}
 			}); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is cordoned: %s\n", args[0], c.reason)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is cordoned: %s\n", args[0], reason)
 			return err
 		},
 	})
-	cmd.Flags().StringVar(&c.reason, "reason", "", "why; whoever looks at the node sees it")
-	c.AddFlags(cmd.Flags())
+	cmd.Flags().StringVar(&reason, "reason", "", "why; whoever looks at the node sees it")
+	n.AddFlags(cmd.Flags())
 	return cmd
 }
 
 func newUncordon() *cobra.Command {
-	var c cordoning
+	var n node
 	cmd := cli.Prepare(&cobra.Command{
 		Use: "uncordon UUID", Short: "Put a card or MIG device into use again, and forget the faults that it had",
 		Args: oneUUID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.change(args[0], func(all *health.Cordons) {
+			if err := n.change(args[0], func(all *health.Cordons) {
 				delete(all.Cordoned, args[0])
 				all.Cleared[args[0]] = rand.Text()
 			}); err != nil {
@@ -60,7 +58,7 @@ func newUncordon() *cobra.Command {
 			return err
 		},
 	})
-	c.AddFlags(cmd.Flags())
+	n.AddFlags(cmd.Flags())
 	return cmd
 }
 
@@ -73,17 +71,17 @@ func oneUUID(_ *cobra.Command, args []string) error {
 
 // change edits the cordons of the node. A UUID that the node does not have is
 // refused when the node's devices are known: it is most likely misspelt.
-func (c *cordoning) change(uuid string, edit func(*health.Cordons)) error {
-	if err := c.Validate(); err != nil {
+func (n *node) change(uuid string, edit func(*health.Cordons)) error {
+	if err := n.Validate(); err != nil {
 		return err
 	}
-	path := c.Data().Cordons()
+	path := n.Data().Cordons()
 	all, err := health.ReadCordons(path)
 	if err != nil {
 		return fmt.Errorf("%w; correct or remove it", err)
 	}
 	_, cordoned := all.Cordoned[uuid]
-	if inv, err := c.inventory(); err == nil && !cordoned {
+	if inv, err := n.inventory(); err == nil && !cordoned {
 		if _, known := inv.Find(uuid); !known {
 			return fmt.Errorf("this node has no device %q; it has %v", uuid, uuids(inv))
 		}
@@ -92,9 +90,9 @@ func (c *cordoning) change(uuid string, edit func(*health.Cordons)) error {
 	return health.WriteCordons(path, all)
 }
 
-func (c *cordoning) inventory() (device.Inventory, error) {
+func (n *node) inventory() (device.Inventory, error) {
 	var inv device.Inventory
-	data, err := os.ReadFile(c.State().Inventory())
+	data, err := os.ReadFile(n.State().Inventory())
 	if err == nil {
 		err = json.Unmarshal(data, &inv)
 	}

@@ -11,14 +11,14 @@ import (
 )
 
 func newStatus() *cobra.Command {
-	var c cordoning
+	var n node
 	cmd := cli.Prepare(&cobra.Command{
 		Use: "status", Short: "List the devices of this node, whether each may be used, and why not", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.Validate(); err != nil {
+			if err := n.Validate(); err != nil {
 				return err
 			}
-			inv, err := c.inventory()
+			inv, err := n.inventory()
 			if err != nil {
 				return fmt.Errorf("the device plugin has written no inventory (%w); start it, or see its log", err)
 			}
@@ -37,13 +37,13 @@ func newStatus() *cobra.Command {
 			if err := w.Flush(); err != nil {
 				return err
 			}
-			faults, err := health.ReadFaults(c.Data().Faults())
+			faults, err := health.ReadFaults(n.Data().Faults())
 			for _, f := range faults {
 				fmt.Fprintf(cmd.OutOrStdout(), "fault of %s since %s, seen %d times: %s\n", f.Device, f.Since.Local().Format("2006-01-02 15:04:05"), f.Count, f.Reason)
 			}
 			return err
 		},
 	})
-	c.AddFlags(cmd.Flags())
+	n.AddFlags(cmd.Flags())
 	return cmd
 }

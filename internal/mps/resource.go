@@ -10,12 +10,10 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/resources"
 )
 
-// The clients that a daemon serves on one card at a time (NVIDIA's MPS
-// documentation), from compute capability 7.0 (Volta) on, and below.
-const (
-	maxReplicas         = 48
-	maxReplicasPreVolta = 16
-)
+// maxReplicasPreVolta is the number of clients that a daemon serves at a time on
+// one card below compute capability 7.0 (NVIDIA's MPS documentation); from 7.0
+// (Volta) on it is resources.MaxMPSReplicas.
+const maxReplicasPreVolta = 16
 
 // Resource is what one daemon serves.
 type Resource struct {
@@ -79,7 +77,7 @@ func (r *Resource) validate() error {
 }
 
 func (d *Device) validate() error {
-	most, which := maxReplicas, "a card"
+	most, which := resources.MaxMPSReplicas, "a card"
 	if d.preVolta() {
 		most, which = maxReplicasPreVolta, "a card below compute capability 7.0"
 	}

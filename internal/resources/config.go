@@ -77,9 +77,9 @@ type Selector struct {
 	List []string
 }
 
-// maxMPSReplicas is what an MPS daemon serves per card (CUDA MPS documentation:
+// MaxMPSReplicas is what an MPS daemon serves per card (CUDA MPS documentation:
 // 48 clients from Volta on).
-const maxMPSReplicas = 48
+const MaxMPSReplicas = 48
 
 // Validate reports all faults at once.
 func (c *Config) Validate() error {
@@ -110,8 +110,8 @@ func (s *Share) validate(mig MIGStrategy) error {
 	if s.Devices.Count < 0 {
 		errs = append(errs, fmt.Errorf("sharing of %q: %d devices; give a positive number, a list, or \"all\"", s.Resource, s.Devices.Count))
 	}
-	if s.Strategy == MPS && s.Replicas > maxMPSReplicas {
-		errs = append(errs, fmt.Errorf("sharing of %q: MPS serves at most %d clients of a card, not %d", s.Resource, maxMPSReplicas, s.Replicas))
+	if s.Strategy == MPS && s.Replicas > MaxMPSReplicas {
+		errs = append(errs, fmt.Errorf("sharing of %q: MPS serves at most %d clients of a card, not %d", s.Resource, MaxMPSReplicas, s.Replicas))
 	}
 	if s.Strategy == MPS && mig == MIGMixed {
 		errs = append(errs, fmt.Errorf("sharing of %q: MPS is not possible with the MIG strategy %q", s.Resource, mig))

@@ -88,7 +88,6 @@ func (r *Result) Join(uuid string, edits specs.ContainerEdits, required []string
 			continue
 		}
 		d.ContainerEdits = cdi.JoinEdits(d.ContainerEdits, edits)
-		d.ContainerEdits.Env = append(d.ContainerEdits.Env, edits.Env...)
 		d.Annotations = map[string]string{cdi.RequiredAnnotation: strings.Join(required, ":")}
 	}
 }

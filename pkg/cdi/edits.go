@@ -30,7 +30,8 @@ func MergeHooks(hooks []*specs.Hook) []*specs.Hook {
 	return out
 }
 
-// JoinEdits appends edits, each node and mount once by its container path.
+// JoinEdits appends edits: each variable once, each node and mount once by its
+// container path.
 func JoinEdits(a, b specs.ContainerEdits) specs.ContainerEdits {
 	for _, n := range b.DeviceNodes {
 		if !slices.ContainsFunc(a.DeviceNodes, func(m *specs.DeviceNode) bool { return m.Path == n.Path }) {
@@ -40,6 +41,11 @@ func JoinEdits(a, b specs.ContainerEdits) specs.ContainerEdits {
 	for _, n := range b.Mounts {
 		if !slices.ContainsFunc(a.Mounts, func(m *specs.Mount) bool { return m.ContainerPath == n.ContainerPath }) {
 			a.Mounts = append(a.Mounts, n)
+		}
+	}
+	for _, e := range b.Env {
+		if !slices.Contains(a.Env, e) { // two cards of one resource say the same
+			a.Env = append(a.Env, e)
 		}
 	}
 	a.Hooks = append(a.Hooks, b.Hooks...)

@@ -202,11 +202,6 @@ func (s *snapshot) join(req Request) (specs.ContainerEdits, error) {
 		if !ok {
 			return edits, &UnknownError{Name: n}
 		}
-		for _, e := range d.ContainerEdits.Env {
-			if !slices.Contains(edits.Env, e) { // two cards of one resource say the same
-				edits.Env = append(edits.Env, e)
-			}
-		}
 		edits = JoinEdits(edits, d.ContainerEdits)
 	}
 	edits.Hooks = MergeHooks(edits.Hooks)
