@@ -32,6 +32,10 @@ func sameCard(t guest) {
 	require.NoError(t, json.Unmarshal(data, &before))
 	id, devices := running(t.T)
 	require.Equal(t, before, devices)
+	// The kubelet did not ask again: it has the answer from before the reboot.
+	log := sh(t.T, "journalctl", "-b", "--no-pager", "-o", "cat", "-u", pluginUnit)
+	require.Contains(t, log, "the kubelet follows the device list")
+	require.NotContains(t, log, "msg=allocated")
 	holds(t.T, look(t.T, id), podCards(t.T)...)
 }
 
