@@ -5,6 +5,7 @@ package guest
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,12 +41,20 @@ type container struct {
 	id string
 }
 
+// attempts tells the sandboxes of one pod apart: containerd keeps the name of
+// one that failed until its test ends.
+var attempts atomic.Uint32
+
 // start runs the probe in a container that was allocated cards. Its pod is
-// removed with the test.
+// removed with the test. As the kubelet, it tries a creation again: containerd
+// reads a spec in /run/cdi some time after it was written.
 func start(t *testing.T, name string, cards ...string) *container {
 	t.Helper()
-	c, err := create(t, name, cards...)
-	require.NoError(t, err)
+	var c *container
+	eventually(t, "container "+name+" runs", func(context.Context) (err error) {
+		c, err = create(t, name, cards...)
+		return err
+	})
 	return c
 }
 
@@ -55,7 +64,7 @@ func create(t *testing.T, name string, cards ...string) (*container, error) {
 	defer cancel()
 	r := runtime(t)
 	sandbox := &cri.PodSandboxConfig{
-		Metadata: &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name},
+		Metadata: &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name, Attempt: attempts.Add(1)},
 		Linux: &cri.LinuxPodSandboxConfig{
 			CgroupParent:    "pods.slice",
 			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE}},

@@ -74,7 +74,6 @@ func podWaits(t guest) {
 	before := processes(t.T)
 	first, devices := running(t.T)
 	unloadDriver(t.T)
-	saying(t.T, notLoaded)
 	since := strings.TrimSpace(sh(t.T, "date", "+%Y-%m-%d %H:%M:%S"))
 	_, err := runtime(t.T).StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: first})
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/state"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakelib"
 	"github.com/nri-gpu/nri-gpu/internal/testutil/fakeroot"
+	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 	"github.com/nri-gpu/nri-gpu/test/harness"
 	"github.com/nri-gpu/nri-gpu/test/vm/guest/layout"
 )
@@ -88,11 +89,14 @@ func loadDriver(t *testing.T, options ...string) {
 	require.FileExists(t, "/proc/driver/nvidia/version")
 }
 
+// unloadDriver returns when the device plugin has seen it: what it published of
+// the driver before would pass for what it publishes of the next one.
 func unloadDriver(t *testing.T) {
 	t.Helper()
 	sh(t, "rmmod", "nvidia")
 	_, err := os.Stat("/proc/driver/nvidia/version")
 	require.ErrorIs(t, err, fs.ErrNotExist)
+	saying(t, notLoaded)
 }
 
 // service is what systemd says of a unit.
@@ -142,8 +146,35 @@ func served(t *testing.T, version string) {
 		if err == nil && strings.TrimSpace(text) != "ok" {
 			err = errors.New("nri-gpu says: " + text)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return guarded(&inv)
 	})
+}
+
+// guarded tells whether the names that an inventory serves are those that the
+// runtime finds.
+func guarded(inv *device.Inventory) error {
+	var want []string
+	for i := range inv.GPUs {
+		if !inv.GPUs[i].MIGEnabled {
+			want = append(want, inv.GPUs[i].UUID)
+		}
+		for _, m := range inv.GPUs[i].MIGDevices {
+			want = append(want, m.UUID)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join("/run/cdi", cdi.SpecFileName(cdi.KindGPU)))
+	if err != nil {
+		return err
+	}
+	for _, name := range want {
+		if !strings.Contains(string(data), `"`+name+`"`) {
+			return fmt.Errorf("the guard spec does not have %s", name)
+		}
+	}
+	return nil
 }
 
 // saying waits until the device plugin gives a reason for not being ready.
