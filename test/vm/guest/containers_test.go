@@ -51,17 +51,15 @@ var attempts atomic.Uint32
 func start(t *testing.T, name string, cards ...string) *container {
 	t.Helper()
 	var c *container
-	eventually(t, "container "+name+" runs", func(context.Context) (err error) {
-		c, err = create(t, name, cards...)
+	eventually(t, "container "+name+" runs", func(ctx context.Context) (err error) {
+		c, err = create(ctx, t, name, cards...)
 		return err
 	})
 	return c
 }
 
-func create(t *testing.T, name string, cards ...string) (*container, error) {
+func create(ctx context.Context, t *testing.T, name string, cards ...string) (*container, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	r := runtime(t)
 	sandbox := &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name, Attempt: attempts.Add(1)},
@@ -73,7 +71,7 @@ func create(t *testing.T, name string, cards ...string) (*container, error) {
 	pod, err := r.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		_, err := r.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pod.GetPodSandboxId()})
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ func driverAbsent(t guest) {
 // too (podWaits).
 func refused(t guest, n int) {
 	t.Helper()
-	_, err := create(t.T, "refused", card(n))
+	_, err := create(t.Context(), t.T, "refused", card(n))
 	require.Error(t, err)
 	t.Log("refused:", err)
 	require.ErrorContains(t, err, uuid(n))

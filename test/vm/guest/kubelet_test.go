@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	core "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nri-gpu/nri-gpu/test/harness"
@@ -41,9 +42,7 @@ spec:
 func staticPod(t guest) {
 	sh(t.T, "systemctl", "enable", "--now", "kubelet")
 	registered(t.T)
-	draft := filepath.Join(t.TempDir(), "pod.yaml")
-	require.NoError(t, os.WriteFile(draft, []byte(manifest), 0o644))
-	sh(t.T, "mv", draft, "/etc/kubernetes/manifests/gpu-pod.yaml")
+	addManifest(t.T)
 	id, devices := running(t.T)
 	holds(t.T, look(t.T, id), podCards(t.T)...)
 	require.DirExists(t, "/sys/fs/cgroup/kubepods.slice")
@@ -55,6 +54,83 @@ func staticPod(t guest) {
 	// It would remove the containers that the scenarios after this one make
 	// without it. The pod runs on.
 	sh(t.T, "systemctl", "stop", "kubelet")
+}
+
+// manifestFile is where the kubelet finds the static pod.
+const manifestFile = "/etc/kubernetes/manifests/gpu-pod.yaml"
+
+func addManifest(t *testing.T) {
+	t.Helper()
+	draft := filepath.Join(t.TempDir(), "pod.yaml")
+	require.NoError(t, os.WriteFile(draft, []byte(manifest), 0o644))
+	sh(t, "mv", draft, manifestFile)
+}
+
+// finalReason is why the kubelet refused the pod for good; nothing when it did
+// not, or does not know the pod.
+func finalReason(ctx context.Context) (reason string, known bool, err error) {
+	text, err := harness.Body(ctx, "http://127.0.0.1:10255/pods")
+	if err != nil {
+		return "", false, err
+	}
+	var pods core.PodList
+	if err := json.Unmarshal([]byte(text), &pods); err != nil {
+		return "", false, err
+	}
+	i := slices.IndexFunc(pods.Items, func(p core.Pod) bool { return p.Name == podName })
+	if i < 0 {
+		return "", false, nil
+	}
+	if s := pods.Items[i].Status; s.Phase == core.PodFailed {
+		return s.Reason, true, nil
+	}
+	return "", true, nil
+}
+
+// admitted waits until the kubelet has decided on the pod, and tells whether it
+// runs. Where it does not, the kubelet took it up before any device plugin could
+// register, which is final (docs/fail-closed.md) and no plugin's to change: the
+// pod is made anew then.
+func admitted(t *testing.T) bool {
+	t.Helper()
+	var final string
+	eventually(t, "the kubelet decides on the pod", func(ctx context.Context) (err error) {
+		if final, _, err = finalReason(ctx); err != nil || final != "" {
+			return err
+		}
+		_, err = containerOfPod(ctx)
+		return err
+	})
+	if final == "" {
+		return true
+	}
+	require.Equal(t, "UnexpectedAdmissionError", final)
+	t.Log("the kubelet took the pod up before the device plugin could register, and refused it for good")
+	require.NoError(t, os.Remove(manifestFile))
+	eventually(t, "the kubelet forgets the pod", func(ctx context.Context) error {
+		_, known, err := finalReason(ctx)
+		if err == nil && known {
+			err = errors.New("it knows it")
+		}
+		return err
+	})
+	addManifest(t)
+	return false
+}
+
+// containerOfPod is the pod's container that runs.
+func containerOfPod(ctx context.Context) (*cri.Container, error) {
+	all, err := harness.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(c *cri.Container) bool {
+		return c.GetLabels()["io.kubernetes.pod.name"] == podName && c.GetState() == cri.ContainerState_CONTAINER_RUNNING
+	})
+	if i < 0 {
+		return nil, errors.New("none of it runs")
+	}
+	return all[i], nil
 }
 
 // kubeletReturns is a kubelet that was away while the driver was upgraded.
@@ -124,17 +200,10 @@ func registered(t *testing.T) {
 func running(t *testing.T) (id string, devices []string) {
 	t.Helper()
 	eventually(t, "the pod's container runs", func(ctx context.Context) error {
-		all, err := harness.Containers(ctx)
+		c, err := containerOfPod(ctx)
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(all, func(c *cri.Container) bool {
-			return c.GetLabels()["io.kubernetes.pod.name"] == podName && c.GetState() == cri.ContainerState_CONTAINER_RUNNING
-		})
-		if i < 0 {
-			return errors.New("none of it runs")
-		}
-		c := all[i]
 		id = c.GetId()
 		devices, err = harness.Allocated(c.GetLabels()["io.kubernetes.pod.uid"], "main", "nvidia.com/gpu")
 		if err == nil && len(devices) != 1 {
