@@ -67,7 +67,7 @@ func newBench(tb testing.TB) *bench {
 				HostRoot: filepath.Join(dir, "h"), DevRoot: filepath.Join(dir, "d"), StateDir: filepath.Join(dir, "s"),
 				DataDir: filepath.Join(dir, "l"), CDIDir: filepath.Join(dir, "cdi"), HookPath: hook,
 			},
-			KubeletDir: filepath.Join(dir, "k"), NRISocket: "/nri.sock", Injection: config.InjectionNRI, ResourceName: "nvidia.com/gpu",
+			KubeletDir: filepath.Join(dir, "k"), NRISocket: "/nri.sock", Injection: config.InjectionNRI, DriverMounts: config.MountsByHook, ResourceName: "nvidia.com/gpu",
 			AllowedCapabilities: []string{cdi.DeviceAll}, ListenAddress: freeAddress(tb), Log: config.Log{Level: "info", Format: "text"},
 		},
 	}

@@ -13,11 +13,13 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/device"
 	"github.com/nri-gpu/nri-gpu/internal/devnodes"
 	"github.com/nri-gpu/nri-gpu/internal/dirwatch"
 	"github.com/nri-gpu/nri-gpu/internal/discovery"
 	"github.com/nri-gpu/nri-gpu/internal/health"
+	"github.com/nri-gpu/nri-gpu/internal/hook"
 	"github.com/nri-gpu/nri-gpu/internal/resources"
 	"github.com/nri-gpu/nri-gpu/internal/specgen"
 	"github.com/nri-gpu/nri-gpu/internal/state"
@@ -223,6 +225,7 @@ func (p *publisher) publishFlattened(result *specgen.Result) error {
 	path := p.cfg.guardSpec()
 	spec, err := result.Flatten(specgen.Flattening{
 		Kind: cdi.KindGPU, Capabilities: p.cfg.Capabilities(), Names: []specgen.Naming{specgen.ByUUID}, NoAll: true, MIGParents: true,
+		HookMounts: p.cfg.DriverMounts == config.MountsByHook && hook.CanMount() == nil,
 	})
 	if err != nil {
 		p.log.WithError(err).Debug("no spec for the runtime")

@@ -23,6 +23,7 @@ type generation struct {
 	kind, output, format, most, inventory string
 	capabilities, names, libraryDirs      []string
 	createNodes, noAll, report            bool
+	driverMounts                          config.DriverMounts
 }
 
 func newGenerate() *cobra.Command {
@@ -34,7 +35,7 @@ func newGenerate() *cobra.Command {
 			if err := load(cmd); err != nil {
 				return err
 			}
-			if err := config.Validate(cmd.Flags(), &g.Paths); err != nil {
+			if err := config.Validate(cmd.Flags(), config.All{&g.Paths, &g.driverMounts}); err != nil {
 				return err
 			}
 			if err := g.validate(); err != nil {
@@ -46,6 +47,7 @@ func newGenerate() *cobra.Command {
 	f := cmd.Flags()
 	config.AddFileFlag(f)
 	g.AddFlags(f)
+	g.driverMounts.AddFlag(f, config.MountsByRuntime)
 	f.StringVar(&g.kind, "kind", "nvidia.com/gpu", "kind of the devices, vendor/class")
 	f.StringSliceVar(&g.capabilities, "capabilities", []string{cdi.DeviceAll}, "driver capabilities that every device brings")
 	f.StringVar(&g.output, "output", "-", "file to write; - prints it")
@@ -117,7 +119,7 @@ func (g *generation) writeSpec(cmd *cobra.Command, res *specgen.Result) error {
 	if err != nil {
 		return err
 	}
-	flat := specgen.Flattening{Kind: g.kind, Capabilities: caps, NoAll: g.noAll}
+	flat := specgen.Flattening{Kind: g.kind, Capabilities: caps, NoAll: g.noAll, HookMounts: g.driverMounts == config.MountsByHook}
 	for _, n := range g.names {
 		flat.Names = append(flat.Names, specgen.Naming(n))
 	}

@@ -24,6 +24,7 @@ type simulation struct {
 	config.Paths
 	file, inventory, specDir string
 	allowed                  []string
+	driverMounts             config.DriverMounts
 }
 
 func newSimulate() *cobra.Command {
@@ -38,7 +39,7 @@ pass stand in container.CDIDevices. The node is that of the state directory; --i
 			if err := load(cmd); err != nil {
 				return err
 			}
-			if err := config.Validate(cmd.Flags(), &s.Paths); err != nil {
+			if err := config.Validate(cmd.Flags(), config.All{&s.Paths, &s.driverMounts}); err != nil {
 				return err
 			}
 			return s.run(cmd)
@@ -47,6 +48,7 @@ pass stand in container.CDIDevices. The node is that of the state directory; --i
 	f := cmd.Flags()
 	config.AddFileFlag(f)
 	s.AddFlags(f)
+	s.driverMounts.AddFlag(f, config.MountsByHook)
 	f.StringVarP(&s.file, "file", "f", "", "the request; - reads standard input")
 	f.StringVar(&s.inventory, "inventory", "", "inventory.json; empty: the state directory's")
 	f.StringVar(&s.specDir, "spec-dir", "", "directory of the private specs; empty: the state directory's")
@@ -132,7 +134,7 @@ func (s *simulation) injector(caps []cdi.Capability) (*inject.Injector, error) {
 	}
 	return &inject.Injector{
 		Resolver: resolver, Health: func(name string) string { return healthOf(inv, name) }, Keys: func() *cdi.Keyring { return keys },
-		Local: s.Mapping().FromHost, Policy: inject.Policy{Capabilities: caps},
+		Local: s.Mapping().FromHost, Policy: inject.Policy{Capabilities: caps}, HookMounts: s.driverMounts == config.MountsByHook,
 	}, nil
 }
 

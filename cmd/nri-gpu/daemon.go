@@ -17,6 +17,7 @@ import (
 	"github.com/nri-gpu/nri-gpu/internal/config"
 	"github.com/nri-gpu/nri-gpu/internal/conflicts"
 	"github.com/nri-gpu/nri-gpu/internal/flock"
+	"github.com/nri-gpu/nri-gpu/internal/hook"
 	"github.com/nri-gpu/nri-gpu/internal/httpserve"
 	"github.com/nri-gpu/nri-gpu/internal/recent"
 	"github.com/nri-gpu/nri-gpu/internal/record"
@@ -65,7 +66,19 @@ func newDaemon(cfg settings, log logrus.FieldLogger) *daemon {
 			ManagementNamespaces: cfg.ManagementNamespaces, DenyUnallocated: cfg.Unallocated == deny,
 		},
 	}
+	d.injector.HookMounts = d.mountsByHook()
 	return d
+}
+
+func (d *daemon) mountsByHook() bool {
+	if d.cfg.DriverMounts != config.MountsByHook {
+		return false
+	}
+	err := hook.CanMount()
+	if err != nil {
+		d.log.WithError(err).Warn("the container runtime mounts the driver's files")
+	}
+	return err == nil
 }
 
 func (d *daemon) newPlugin(synced func()) *plugin {

@@ -56,7 +56,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, dir: dir, roots: roots.Roots{Dev: filepath.Join(dir, "d"), Host: filepath.Join(dir, "h")}}
 	b.cfg = settings{PluginIndex: "40", Daemon: config.Daemon{
 		Paths:     config.Paths{StateDir: filepath.Join(dir, "s"), DataDir: filepath.Join(dir, "l"), CDIDir: filepath.Join(dir, "cdi"), HookPath: hook, HostRoot: filepath.Join(dir, "h")},
-		NRISocket: fakenri.Socket(dir), Injection: config.InjectionNRI, AllowedCapabilities: []string{cdi.DeviceAll},
+		NRISocket: fakenri.Socket(dir), Injection: config.InjectionNRI, DriverMounts: config.MountsByHook, AllowedCapabilities: []string{cdi.DeviceAll},
 	}}
 	b.inv = device.Inventory{
 		Driver: device.Driver{State: device.DriverReady, Version: fakehost.DriverVersion},

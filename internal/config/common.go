@@ -99,6 +99,7 @@ type Daemon struct {
 	KubeletDir          string
 	NRISocket           string
 	Injection           string
+	DriverMounts        DriverMounts
 	ResourceName        string
 	AllowedCapabilities []string
 	ListenAddress       string
@@ -115,6 +116,7 @@ func (d *Daemon) AddFlags(fs *pflag.FlagSet, listen string) {
 	fs.StringVar(&d.KubeletDir, "kubelet-dir", "/var/lib/kubelet/device-plugins", "the kubelet's device plugin directory")
 	fs.StringVar(&d.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
 	fs.StringVar(&d.Injection, "injection", InjectionNRI, "who injects: nri (nri-gpu, at container creation) or cdi (the runtime, from the CDI directory)")
+	d.DriverMounts.AddFlag(fs, MountsByHook)
 	fs.StringVar(&d.ResourceName, "resource-name", "nvidia.com/gpu", "the extended resource that pods ask for")
 	fs.StringSliceVar(&d.AllowedCapabilities, "allowed-capabilities", []string{cdi.DeviceAll}, "driver capabilities that containers may ask for")
 	fs.StringVar(&d.ListenAddress, "listen-address", listen, "address for health and metrics; empty: none")
@@ -136,7 +138,7 @@ func (d *Daemon) Validate() error {
 		d.Paths.Validate(), d.Log.Validate(),
 		absolute("kubelet-dir", d.KubeletDir, false),
 		absolute("nri-socket", d.NRISocket, false),
-		resourceName(d.ResourceName),
+		resourceName(d.ResourceName), d.DriverMounts.Validate(),
 	}
 	if d.LockWait < 0 {
 		errs = append(errs, invalid("lock-wait", "must not be negative"))

@@ -161,6 +161,18 @@ func Validate(fs *pflag.FlagSet, s Settings) error {
 	return err
 }
 
+// All are settings that are checked together.
+type All []Settings
+
+// Validate checks every setting and reports all faults at once.
+func (a All) Validate() error {
+	var errs []error
+	for _, s := range a {
+		errs = append(errs, s.Validate())
+	}
+	return errors.Join(errs...)
+}
+
 // locate walks a tree of joined errors.
 func locate(fs *pflag.FlagSet, err error) {
 	switch e := err.(type) { //nolint:errorlint // every branch is walked

@@ -26,8 +26,8 @@ const (
 	includeLine = "include " + confDir + "/*.conf\n"
 )
 
-// Apply makes links and caches in a root directory of this process's mount
-// namespace.
+// Apply makes mounts, links and caches in a root directory of this process's
+// mount namespace.
 func Apply(root string, args hookargs.Args, warn Warn) error {
 	r, err := openRoot(root)
 	if err != nil {
@@ -35,6 +35,9 @@ func Apply(root string, args hookargs.Args, warn Warn) error {
 	}
 	defer r.close()
 	h := &hook{root: r, warn: warn}
+	if err := h.mounts(args.Mounts); err != nil {
+		return err
+	}
 	libraries := h.libraries(args.Libraries)
 	for _, l := range args.Links {
 		h.link(l.Path, l.Target)
@@ -54,11 +57,7 @@ type hook struct {
 
 // link makes a link whose target is there.
 func (h *hook) link(p, target string) {
-	at := target
-	if !path.IsAbs(target) {
-		at = path.Join(path.Dir(p), target)
-	}
-	if !h.root.exists(at) {
+	if !h.root.exists(absolute(p, target)) {
 		return
 	}
 	if err := h.root.link(p, target); err != nil {

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,8 +69,10 @@ func (i *image) link(p, target string) {
 
 func (i *image) apply() error {
 	i.warn = nil
-	return hook.Apply(i.root, args(), func(format string, a ...any) { i.warn = append(i.warn, fmt.Sprintf(format, a...)) })
+	return hook.Apply(i.root, args(), i.warned)
 }
+
+func (i *image) warned(format string, a ...any) { i.warn = append(i.warn, fmt.Sprintf(format, a...)) }
 
 func (i *image) cache() map[string]string {
 	i.t.Helper()
@@ -189,7 +190,11 @@ func TestHostileImages(t *testing.T) {
 	}{
 		"etc leads outside":            {func(i *image, out string) { i.remove("/etc"); i.link("/etc", out) }, ""},
 		"etc climbs out":               {func(i *image, _ string) { i.remove("/etc"); i.link("/etc", "../../../../../../etc") }, "ld.so.c"},
-		"etc dangles":                  {func(i *image, _ string) { i.remove("/etc"); i.link("/etc", "/nowhere/at/all") }, "ld.so.cache"},
+		"etc dangles":                  {func(i *image, _ string) { i.remove("/etc"); i.link("/etc", "/nowhere/at/all") }, ""},
+		"etc dangles upwards":          {func(i *image, _ string) { i.remove("/etc"); i.link("/etc", "../../nowhere") }, ""},
+		"etc is a loop of two":         {func(i *image, _ string) { i.remove("/etc"); i.link("/etc", "/etc2"); i.link("/etc2", "/etc") }, "ld.so.cache"},
+		"etc dangles into itself":      {func(i *image, _ string) { i.remove("/etc"); i.link("/etc", "/etc/x") }, "ld.so.cache"},
+		"etc dangles deeply":           {func(i *image, _ string) { i.remove("/etc"); i.link("/etc", strings.Repeat("/x", 1500)) }, "ld.so.cache"},
 		"etc is a file":                {func(i *image, _ string) { i.remove("/etc"); i.file("/etc", "") }, "ld.so.cache"},
 		"the cache is a link outside":  {func(i *image, out string) { i.link("/etc/ld.so.cache", out+"/cache") }, ""},
 		"the cache is a FIFO":          {func(i *image, _ string) { i.fifo("/etc/ld.so.cache") }, "not a regular file"},
@@ -241,19 +246,11 @@ func (i *image) huge(p string) {
 	require.NoError(i.t, os.Truncate(i.path(p), 1<<30))
 }
 
-// TestAMountOfTheUserIsNeitherReadNorWritten runs in a mount namespace of its
-// own, which a thread gets and never gives back.
 func TestAMountOfTheUserIsNeitherReadNorWritten(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("HOOK_TEST_MOUNT") == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), "HOOK_TEST_MOUNT=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(out))
+	if !inMountNamespace(t) {
 		return
 	}
-	require.NoError(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	for _, at := range []string{"/etc", libDir} {
 		i := newImage(t)
 		volume := t.TempDir()
@@ -333,6 +330,30 @@ func TestRootComesFromTheStateOrTheBundle(t *testing.T) {
 		_, err := hook.Root(strings.NewReader(state))
 		require.Error(t, err, state)
 	}
+}
+
+func TestRootIsTheWorkingDirectoryOfRunc(t *testing.T) {
+	bundle, other := t.TempDir(), t.TempDir()
+	for _, dir := range []string{"rootfs/sub", "elsewhere"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(bundle, dir), 0o755))
+	}
+	config := []byte(`{"root":{"path":"rootfs"}}`)
+	require.NoError(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o644))
+	state := `{"root":"/of/the/state"}`
+	for dir, want := range map[string]string{
+		bundle + "/rootfs": bundle + "/rootfs", bundle + "/elsewhere": "/of/the/state", bundle: "/of/the/state", other: "/of/the/state", "/": "/of/the/state",
+	} {
+		t.Chdir(dir)
+		got, err := hook.Root(strings.NewReader(state))
+		require.NoError(t, err)
+		require.Equal(t, want, got, dir)
+	}
+	// An image that plays the bundle: of crun, whose hooks start in the bundle.
+	require.NoError(t, os.WriteFile(filepath.Join(bundle, "rootfs", "config.json"), []byte(`{"root":{"path":"sub"}}`), 0o644))
+	t.Chdir(bundle + "/rootfs")
+	got, err := hook.Root(strings.NewReader(state))
+	require.NoError(t, err)
+	require.Equal(t, bundle+"/rootfs", got)
 }
 
 func FuzzRoot(f *testing.F) {

@@ -13,7 +13,18 @@ import (
 
 // rootfs is a container's root directory. Its methods take absolute paths of
 // the container.
-type rootfs struct{ fd int }
+type rootfs struct {
+	fd int
+	// links is how many links to nothing were followed to make what they lead
+	// to, of maxLinks.
+	links int
+}
+
+// maxLinks and maxDepth bound the work that links of an image can make.
+const (
+	maxLinks = 40
+	maxDepth = 64
+)
 
 // within resolves inside the root, and stays on the root's own mount.
 const within = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
@@ -69,21 +80,40 @@ func (r *rootfs) exists(p string) bool {
 	return true
 }
 
-// directory opens a directory, and makes what is missing of it.
+// directory opens a directory, and makes what is missing of it: also what a
+// link to nothing leads to, as runtimes do for a mount.
 func (r *rootfs) directory(dir string) (int, error) {
 	fd, err := r.open(dir, unix.O_DIRECTORY|unix.O_RDONLY, within)
 	if !errors.Is(err, unix.ENOENT) || dir == "/" {
 		return fd, err
+	}
+	if strings.Count(dir, "/") > maxDepth {
+		return -1, unix.ENAMETOOLONG
 	}
 	parent, err := r.directory(path.Dir(dir))
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(parent)
-	if err := unix.Mkdirat(parent, path.Base(dir), 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+	err = unix.Mkdirat(parent, path.Base(dir), 0o755)
+	if errors.Is(err, unix.EEXIST) && r.links < maxLinks {
+		r.links++
+		if target, err := readlinkat(parent, path.Base(dir)); err == nil {
+			return r.directory(absolute(dir, target))
+		}
+	}
+	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
 	return r.open(dir, unix.O_DIRECTORY|unix.O_RDONLY, within)
+}
+
+// absolute returns where a link leads, as far as its text tells.
+func absolute(link, target string) string {
+	if path.IsAbs(target) {
+		return path.Clean(target)
+	}
+	return path.Join(path.Dir(link), target)
 }
 
 // link makes a symbolic link, and replaces another link that is in its place.

@@ -15,11 +15,19 @@ const (
 	maxConfig = 64 << 20
 )
 
-// Root returns the container's root directory, from the OCI state that a hook
-// gets on its standard input: the state's own "root" where a runtime adds it
-// (crun), else root.path of the bundle's config.json, relative to the bundle.
-// Of config.json nothing else is decoded.
+// Root returns the container's root directory: the working directory where
+// that is it, else what the OCI state says that a hook gets on its standard
+// input: the state's own "root" where a runtime adds it (crun), else root.path
+// of the bundle's config.json, relative to the bundle. Of config.json nothing
+// else is decoded.
 func Root(stdin io.Reader) (string, error) {
+	if root, ok := rootByDirectory(); ok {
+		return root, nil
+	}
+	return rootByState(stdin)
+}
+
+func rootByState(stdin io.Reader) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(stdin, maxState))
 	if err != nil {
 		return "", fmt.Errorf("read the container's state: %w", err)

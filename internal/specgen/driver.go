@@ -98,7 +98,7 @@ func (g *generator) capability(files *driverroot.Files, c cdi.Capability) specs.
 		if !slices.Contains(l.Capabilities, c) {
 			continue
 		}
-		g.mount(&edits, l.File, readOnly())
+		g.mount(&edits, l.File, cdi.FileOptions())
 		args.Libraries = append(args.Libraries, hookargs.Library{Path: l.Container, SONAME: l.SONAME, Is32Bit: l.Is32Bit})
 		for _, link := range slices.Sorted(maps.Keys(l.Links)) {
 			args.Links = append(args.Links, hookargs.Link{Path: link, Target: l.Links[link]})
@@ -107,25 +107,18 @@ func (g *generator) capability(files *driverroot.Files, c cdi.Capability) specs.
 	for _, list := range [][]driverroot.File{files.Binaries, files.Configs, files.Firmware} {
 		for _, f := range list {
 			if slices.Contains(f.Capabilities, c) {
-				g.mount(&edits, f, readOnly())
+				g.mount(&edits, f, cdi.FileOptions())
 			}
 		}
 	}
 	for _, f := range files.Sockets {
 		if slices.Contains(f.Capabilities, c) {
-			g.mount(&edits, f, socketOptions())
+			g.mount(&edits, f, cdi.SocketOptions())
 		}
 	}
 	g.hook(&edits, args)
 	return edits
 }
-
-// readOnly are the options of a file: private, so that a host whose mounts are
-// shared does not multiply them.
-func readOnly() []string { return []string{"ro", "nosuid", "nodev", "rbind", "rprivate"} }
-
-// socketOptions are those of a socket, which a client must be able to write.
-func socketOptions() []string { return []string{"nosuid", "nodev", "rbind", "rprivate", "noexec"} }
 
 func (g *generator) mount(edits *specs.ContainerEdits, f driverroot.File, options []string) {
 	edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: g.cfg.Mapping.ToHost(f.Source), ContainerPath: f.Container, Options: options})
@@ -165,7 +158,7 @@ func (g *generator) extra(kind string, patterns, files []string) {
 	for _, f := range files {
 		host := filepath.Join("/", g.cfg.Roots.Host, f)
 		if _, err := os.Stat(host); err == nil {
-			g.mount(&edits, driverroot.File{Source: host, Container: f}, readOnly())
+			g.mount(&edits, driverroot.File{Source: host, Container: f}, cdi.FileOptions())
 		}
 	}
 	g.add(&specs.Spec{Kind: kind, Devices: []specs.Device{{Name: cdi.DeviceAll, ContainerEdits: edits}}})

@@ -9,6 +9,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/nri-gpu/nri-gpu/internal/device"
+	"github.com/nri-gpu/nri-gpu/internal/driverroot"
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
 )
 
@@ -32,6 +33,8 @@ type Flattening struct {
 	Names        []Naming
 	// NoAll leaves out the device "all".
 	NoAll bool
+	// HookMounts has gpu-hook mount the driver's files, and not the runtime.
+	HookMounts bool
 	// MIGParents also names the cards in MIG mode, whole.
 	MIGParents bool
 }
@@ -44,6 +47,9 @@ func (r *Result) Flatten(f Flattening) (*specs.Spec, error) {
 		return nil, r.nothing()
 	}
 	spec := &specs.Spec{Kind: f.Kind, ContainerEdits: r.common(driver, f.Capabilities)}
+	if f.HookMounts {
+		spec.ContainerEdits = cdi.MountByHook(spec.ContainerEdits, driverroot.Required)
+	}
 	var all specs.ContainerEdits
 	devices := r.Inventory.Allocatables()
 	if f.MIGParents {

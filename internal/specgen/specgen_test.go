@@ -287,6 +287,31 @@ func TestFlattenHasOneHookAndAllNames(t *testing.T) {
 	require.ErrorContains(t, err, "above the cap 0.5.0")
 }
 
+func TestFlattenForTheHookMovesEveryMount(t *testing.T) {
+	t.Parallel()
+	res := generate(t, inventory(), node(t, "ubuntu"))
+	flat := specgen.Flattening{Kind: "nvidia.com/gpu", Capabilities: cdi.AllCapabilities(), Names: []specgen.Naming{specgen.ByIndex}}
+	by, err := res.Flatten(flat)
+	require.NoError(t, err)
+	flat.HookMounts = true
+	spec, err := res.Flatten(flat)
+	require.NoError(t, err)
+	args, _, err := hookargs.Decode(spec.ContainerEdits.Hooks[0].Args)
+	require.NoError(t, err)
+	require.Empty(t, spec.ContainerEdits.Mounts)
+	require.Len(t, args.Mounts, len(by.ContainerEdits.Mounts))
+	kinds := map[string]hookargs.MountKind{}
+	for k, m := range by.ContainerEdits.Mounts {
+		require.Equal(t, m.ContainerPath, args.Mounts[k].Path)
+		require.Equal(t, m.HostPath, args.Mounts[k].Source)
+		kinds[m.ContainerPath] = args.Mounts[k].Kind
+	}
+	require.Equal(t, hookargs.MountRequired, kinds["/usr/lib/x86_64-linux-gnu/libcuda.so."+fakehost.DriverVersion])
+	require.Equal(t, hookargs.MountOptional, kinds["/usr/bin/nvidia-smi"])
+	args.Mounts = nil
+	require.Equal(t, by.ContainerEdits.Hooks[0].Args, args.Encode(), "the rest of the command line is the same")
+}
+
 func TestFlattenOfNothingSaysWhy(t *testing.T) {
 	t.Parallel()
 	inv := inventory()

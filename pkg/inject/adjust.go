@@ -11,6 +11,7 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/nri-gpu/nri-gpu/pkg/cdi"
+	"github.com/nri-gpu/nri-gpu/pkg/cdi/hookargs"
 )
 
 // adjust writes what was resolved into the adjustment, each key once.
@@ -19,10 +20,8 @@ func (i *Injector) adjust(pod *api.PodSandbox, c *api.Container, d *Decision, in
 	if err := i.devices(pod, c, d, inj, userns); err != nil {
 		return err
 	}
-	for _, m := range inj.Mounts {
-		if err := i.mount(pod, c, d, inj, m, userns); err != nil {
-			return err
-		}
+	if err := i.mounts(pod, c, d, inj, userns); err != nil {
+		return err
 	}
 	for _, e := range inj.Env {
 		key, value, _ := strings.Cut(e, "=")
@@ -72,7 +71,36 @@ func rules(in []oci.LinuxDeviceCgroup) []*api.LinuxDeviceCgroup {
 	return out
 }
 
-func (i *Injector) mount(pod *api.PodSandbox, c *api.Container, d *Decision, inj *cdi.Injection, m oci.Mount, userns bool) error {
+// mounts gives each driver file to the hook or, where that cannot mount it, to
+// the runtime: in a user namespace, and below a mount that every container has.
+func (i *Injector) mounts(pod *api.PodSandbox, c *api.Container, d *Decision, inj *cdi.Injection, userns bool) error {
+	hook := inj.Hook()
+	hookMounts := i.HookMounts && hook != nil && !userns
+	var byHook []hookargs.Mount
+	for _, m := range inj.Mounts {
+		fits, err := i.fits(pod, c, d, inj, m, userns)
+		if err != nil {
+			return err
+		}
+		if !fits {
+			continue
+		}
+		hm, ok := cdi.HookMount(m.Destination, m.Source, m.Options, inj.Required[m.Destination])
+		if ok && hookMounts && !underMount(c, m.Destination) {
+			byHook = append(byHook, hm)
+			continue
+		}
+		d.Adjustment.AddMount(&api.Mount{Source: m.Source, Destination: m.Destination, Type: "bind", Options: m.Options})
+	}
+	if len(byHook) == 0 {
+		return nil
+	}
+	return cdi.AddHookMounts(hook, byHook)
+}
+
+// fits tells whether a driver file may be mounted. One that is not required
+// gives way; one that is required refuses the container.
+func (i *Injector) fits(pod *api.PodSandbox, c *api.Container, d *Decision, inj *cdi.Injection, m oci.Mount, userns bool) (bool, error) {
 	why, what := "", ""
 	if v, ok := volumeOver(c, m.Destination); ok {
 		why, what = fmt.Sprintf("it would be written into the pod's own volume, which is mounted at %s", v), "Mount the volume elsewhere"
@@ -81,13 +109,12 @@ func (i *Injector) mount(pod *api.PodSandbox, c *api.Container, d *Decision, inj
 	}
 	switch {
 	case why == "":
-		d.Adjustment.AddMount(&api.Mount{Source: m.Source, Destination: m.Destination, Type: "bind", Options: m.Options})
+		return true, nil
 	case inj.Required[m.Destination]:
-		return refuse(pod, c, "driver file "+m.Destination, why, what)
-	default:
-		d.Skipped = append(d.Skipped, fmt.Sprintf("%s: %s", m.Destination, why))
+		return false, refuse(pod, c, "driver file "+m.Destination, why, what)
 	}
-	return nil
+	d.Skipped = append(d.Skipped, fmt.Sprintf("%s: %s", m.Destination, why))
+	return false, nil
 }
 
 func (i *Injector) worldReadable(host string) bool {
@@ -112,11 +139,21 @@ func volumeOver(c *api.Container, target string) (string, bool) {
 		if dest == cdi.GuardPath || isSystemMount(m) {
 			continue
 		}
-		if dest == target || strings.HasPrefix(target, strings.TrimSuffix(dest, "/")+"/") {
+		if isBelow(target, dest) {
 			return dest, true
 		}
 	}
 	return "", false
+}
+
+// underMount tells whether a path lies at or below any mount of the container,
+// one that every container has included: the hook stays on the root's own.
+func underMount(c *api.Container, target string) bool {
+	return slices.ContainsFunc(c.GetMounts(), func(m *api.Mount) bool { return isBelow(target, path.Clean("/"+m.GetDestination())) })
+}
+
+func isBelow(target, dir string) bool {
+	return target == dir || strings.HasPrefix(target, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // isSystemMount tells the mounts that the runtime makes for every container

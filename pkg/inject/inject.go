@@ -56,6 +56,9 @@ type Injector struct {
 	// Local translates a host path to one that this process can stat.
 	Local  func(string) string
 	Policy Policy
+	// HookMounts has the driver's files mounted by gpu-hook, and not by the
+	// runtime, which takes longer.
+	HookMounts bool
 }
 
 // Decision is what to do with a container that is ours.

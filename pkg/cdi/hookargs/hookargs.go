@@ -2,8 +2,11 @@
 // it into CDI specs, those who merge several into one, and the hook itself. It
 // imports nothing but the standard library so that the hook starts fast.
 //
-// A command line is: gpu-hook createContainer [--link PATH=TARGET]...
-// [--library PATH=SONAME]... [--library32 PATH=SONAME]... The order within each is kept. Paths are the container's.
+// A command line is: gpu-hook createContainer [--mount PATH=SOURCE]...
+// [--optional-mount PATH=SOURCE]... [--socket PATH=SOURCE]...
+// [--link PATH=TARGET]... [--library PATH=SONAME]...
+// [--library32 PATH=SONAME]... The order within each is kept. A PATH is the
+// container's, a SOURCE the host's.
 package hookargs
 
 import (
@@ -17,10 +20,36 @@ const (
 	Program = "gpu-hook"
 	Command = "createContainer"
 
-	linkFlag      = "--link"
-	libraryFlag   = "--library"
-	library32Flag = "--library32"
+	mountFlag         = "--mount"
+	optionalMountFlag = "--optional-mount"
+	socketFlag        = "--socket"
+	linkFlag          = "--link"
+	libraryFlag       = "--library"
+	library32Flag     = "--library32"
 )
+
+// MountKind says with which options a mount is made, and what becomes of the
+// container where a volume of the pod's is in the mount's place.
+type MountKind string
+
+// The kinds of mounts.
+const (
+	// MountRequired is read-only, and the container does not start without it.
+	MountRequired MountKind = mountFlag
+	// MountOptional is read-only, and gives way to a volume.
+	MountOptional MountKind = optionalMountFlag
+	// MountSocket can be written and not executed, and gives way to a volume.
+	MountSocket MountKind = socketFlag
+)
+
+// Mount is a file or directory of the host to mount in the container.
+type Mount struct {
+	// Path is where it lies in the container, absolute.
+	Path string
+	// Source is the host's path, absolute.
+	Source string
+	Kind   MountKind
+}
 
 // Link is a symbolic link to make in the container.
 type Link struct {
@@ -43,6 +72,7 @@ type Library struct {
 
 // Args is the decoded command line.
 type Args struct {
+	Mounts    []Mount
 	Links     []Link
 	Libraries []Library
 }
@@ -50,6 +80,9 @@ type Args struct {
 // Encode returns the whole argument vector, argv[0] included.
 func (a Args) Encode() []string {
 	out := []string{Program, Command}
+	for _, m := range a.Mounts {
+		out = append(out, string(m.Kind), m.Path+"="+m.Source)
+	}
 	for _, l := range a.Links {
 		out = append(out, linkFlag, l.Path+"="+l.Target)
 	}
@@ -75,6 +108,9 @@ func Decode(argv []string) (args Args, unknown []string, err error) {
 		}
 		key, value, ok := strings.Cut(rest[1], "=")
 		switch rest[0] {
+		case mountFlag, optionalMountFlag, socketFlag:
+			args.Mounts = append(args.Mounts, Mount{Path: key, Source: value, Kind: MountKind(rest[0])})
+			ok = ok && strings.HasPrefix(value, "/")
 		case linkFlag:
 			args.Links = append(args.Links, Link{Path: key, Target: value})
 		case libraryFlag, library32Flag:
@@ -84,7 +120,7 @@ func Decode(argv []string) (args Args, unknown []string, err error) {
 			continue
 		}
 		if !ok || value == "" || !strings.HasPrefix(key, "/") {
-			return Args{}, nil, fmt.Errorf("value %q of %s is not /path=text", rest[1], rest[0])
+			return Args{}, nil, fmt.Errorf("value %q of %s is not /path=text, with a path as the text of a mount", rest[1], rest[0])
 		}
 	}
 	return args, unknown, nil
@@ -96,20 +132,26 @@ func IsHook(argv []string) bool {
 }
 
 // Merge joins command lines into one; what is there twice is kept once, in the
-// order of its first appearance.
+// order of its first appearance, and a path is mounted once.
 func Merge(all ...Args) Args {
 	var out Args
 	for _, a := range all {
-		for _, l := range a.Links {
-			if !slices.Contains(out.Links, l) {
-				out.Links = append(out.Links, l)
+		for _, m := range a.Mounts {
+			if !slices.ContainsFunc(out.Mounts, func(n Mount) bool { return n.Path == m.Path }) {
+				out.Mounts = append(out.Mounts, m)
 			}
 		}
-		for _, l := range a.Libraries {
-			if !slices.Contains(out.Libraries, l) {
-				out.Libraries = append(out.Libraries, l)
-			}
-		}
+		out.Links = join(out.Links, a.Links)
+		out.Libraries = join(out.Libraries, a.Libraries)
 	}
 	return out
+}
+
+func join[T comparable](to, from []T) []T {
+	for _, v := range from {
+		if !slices.Contains(to, v) {
+			to = append(to, v)
+		}
+	}
+	return to
 }
