@@ -127,7 +127,14 @@ fuzz: ## run every fuzz test for FUZZTIME each
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
 
 .PHONY: bench
-bench: ## measure our own time in a container's creation, and the device plugin's budgets
+bench: build ## what an injection adds to a container's creation, beside the peer's; needs root
+	@hack/install-deps.sh test
+	@hack/build-tools.sh containerd nvidia-container-toolkit; hack/fetch-image.sh; hack/fetch-driver.sh
+	@$(GO) build -o bin/test/bench ./test/bench
+	@bin/test/bench $(BENCH)
+
+.PHONY: bench-own
+bench-own: ## our own time in a container's creation, and the device plugin's budgets
 	@$(GO) test -run '^$$' -bench Decide -benchtime 2000x ./pkg/inject
 	@$(GO) test -run '^$$' -bench Budget -benchtime 20x ./cmd/device-plugin
 

@@ -39,14 +39,50 @@ type GPUNode struct {
 	// Resource is what pods ask for.
 	Resource string
 	State    state.Dir
-	NRI      *Process
-	Plugin   *Process
+	// Version is the driver's, where the fake library is to say another than its
+	// own.
+	Version string
+	NRI     *Process
+	Plugin  *Process
 }
 
 // NewGPUNode simulates a machine of test/fakenvml: device nodes without a
 // driver behind them, a driver root of empty libraries in Ubuntu's layout, and
 // the fake library as the driver's own.
 func NewGPUNode(w *World, bin, profile string) (*GPUNode, error) {
+	n, err := newNode(w, bin, profile)
+	if err != nil {
+		return nil, err
+	}
+	return n, fakeroot.Make(n.Roots.Driver, fakeroot.Options{
+		Layout: "ubuntu", Version: fakehost.DriverVersion, NVML: filepath.Join(bin, "test", "libnvidia-ml.so.1"),
+	})
+}
+
+// NewDriverNode simulates a machine as NewGPUNode does, with the user space of a
+// real driver, as a package has it: in the directory driver, with the fake
+// library mounted over its NVML in this world.
+func NewDriverNode(w *World, bin, profile, driver string) (*GPUNode, error) {
+	n, err := newNode(w, bin, profile)
+	if err != nil {
+		return nil, err
+	}
+	const stem = "libnvidia-ml.so."
+	files, err := filepath.Glob(filepath.Join(driver, "usr/lib/x86_64-linux-gnu/nvidia/current", stem+"*.*"))
+	if err == nil && len(files) != 1 {
+		err = fmt.Errorf("the driver's user space in %s has %d files %s*; run hack/fetch-driver.sh", driver, len(files), stem)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Mount(filepath.Join(bin, "test", "libnvidia-ml.so.1"), files[0], "", unix.MS_BIND, ""); err != nil {
+		return nil, fmt.Errorf("mount the fake library over %s: %w", files[0], err)
+	}
+	n.Roots.Driver, n.Version = driver, strings.TrimPrefix(filepath.Base(files[0]), stem)
+	return n, os.WriteFile(n.Roots.Sys("module", "nvidia", "version"), []byte(n.Version+"\n"), 0o644)
+}
+
+func newNode(w *World, bin, profile string) (*GPUNode, error) {
 	n := &GPUNode{
 		World: w, Bin: bin, Resource: "nvidia.com/gpu", State: "/run/nri-gpu",
 		Roots:  roots.Roots{Driver: filepath.Join(w.Dir, "driver"), Dev: filepath.Join(w.Dir, "nodes"), Host: filepath.Join(w.Dir, "host")},
@@ -64,12 +100,6 @@ func NewGPUNode(w *World, bin, profile string) (*GPUNode, error) {
 		return nil, err
 	}
 	if err := n.Configure(config); err != nil {
-		return nil, err
-	}
-	err = fakeroot.Make(n.Roots.Driver, fakeroot.Options{
-		Layout: "ubuntu", Version: fakehost.DriverVersion, NVML: filepath.Join(bin, "test", "libnvidia-ml.so.1"),
-	})
-	if err != nil {
 		return nil, err
 	}
 	return n, fakehost.Make(n.Roots, inventory(config))
@@ -157,14 +187,22 @@ func (n *GPUNode) StartNRI(ctx context.Context) (err error) {
 	return err
 }
 
-// StartPlugin starts the device plugin.
-func (n *GPUNode) StartPlugin(ctx context.Context) (err error) {
+// Env are the variables by which programs find the fake library's machine.
+func (n *GPUNode) Env() []string {
 	var env []string
 	if n.Config != "" {
 		env = append(env, "NRI_GPU_FAKE_NVML_CONFIG="+n.Config)
 	}
+	if n.Version != "" {
+		env = append(env, "NRI_GPU_FAKE_NVML_DRIVER="+n.Version)
+	}
+	return env
+}
+
+// StartPlugin starts the device plugin.
+func (n *GPUNode) StartPlugin(ctx context.Context) (err error) {
 	n.Plugin, err = n.World.start(ctx, command{
-		name: "gpu-device-plugin", path: filepath.Join(n.Bin, "gpu-device-plugin"), args: append(n.flags(), "--listen-address", PluginAddress), env: env,
+		name: "gpu-device-plugin", path: filepath.Join(n.Bin, "gpu-device-plugin"), args: append(n.flags(), "--listen-address", PluginAddress), env: n.Env(),
 		ready: get("http://" + PluginAddress + "/healthz"), within: time.Minute,
 	})
 	return err

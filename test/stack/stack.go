@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -50,15 +49,10 @@ type Stack struct {
 
 // Start starts all of it. The stack is to be stopped after an error, too.
 func Start(ctx context.Context, world *harness.World, o Options) (*Stack, error) {
-	top, err := filepath.Abs(o.Top)
+	s, err := newStack(world, o)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	cache := os.Getenv("NRI_GPU_CACHE")
-	if cache == "" {
-		cache = filepath.Join(top, ".cache")
-	}
-	s := &Stack{World: world, Tools: harness.Tools(filepath.Join(cache, "tools", "bin")), Bin: filepath.Join(top, "bin"), Cache: cache}
 	if s.Profile, err = fakelib.Load(o.Profile); err != nil {
 		return s, err
 	}
@@ -168,8 +162,12 @@ func (s *Stack) Stop() error {
 	if s == nil {
 		return nil
 	}
+	processes := []*harness.Process{s.Kubelet, s.Containerd}
+	if s.Node != nil {
+		processes = []*harness.Process{s.Kubelet, s.Node.Plugin, s.Node.NRI, s.Containerd}
+	}
 	errs := []error{}
-	for _, p := range []*harness.Process{s.Kubelet, s.Node.Plugin, s.Node.NRI, s.Containerd} {
+	for _, p := range processes {
 		errs = append(errs, p.Stop())
 	}
 	if s.Plane != nil {
